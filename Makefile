@@ -148,7 +148,7 @@ long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random l
 	@$(BIN)/python -m tests.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
 
 $(OPERATOR)/.complete:
-	$(call install,$(OPERATOR),the packages of the operator image,requirements/operator.lock requirements/build.lock,$(OPERATOR)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation .;)
+	$(call install,$(OPERATOR),the packages of the operator image,requirements/operator.lock requirements/build.lock,rm -rf build/lib; $(OPERATOR)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation .;)
 
 .PHONY: scale
 scale: scale-fleet ## all of docs/scale.md, as root: how cost grows with the fleet, and the cost of webhook and agents

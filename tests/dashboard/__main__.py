@@ -9,6 +9,7 @@ import argparse
 import json
 import random
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -97,6 +98,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--remark", default="", help="what else the machine did, for the result")
     parser.add_argument("--cluster", default=CLUSTER, help="its name")
     arguments = parser.parse_args(argv)
+    for number in (signal.SIGINT, signal.SIGTERM):  # also in the background: the cluster ends
+        signal.signal(number, signal.default_int_handler)
     program = build_component(PROMETHEUS, cache_root()) / "prometheus"
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     if not arguments.again:
