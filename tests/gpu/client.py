@@ -50,7 +50,11 @@ class Clients:
 
     def __init__(self, count: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._all = [Client(command, environment) for _ in range(count)]
-        self._answers(self._all)
+        try:
+            self._answers(self._all)  # what each says first
+        except BaseException:
+            self.end()
+            raise
 
     def ask(self, line: str, of: int | None = None) -> list[dict[str, Any]]:
         """The answers of the first `of` of them, or of all."""
@@ -69,5 +73,8 @@ class Clients:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         for one in self._all:
             one.end()
