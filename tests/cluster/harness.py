@@ -150,9 +150,8 @@ class Harness:
                 (directory / file).write_text(self.kubectl(*arguments))
             except CommandError as error:
                 (directory / file).write_text(str(error))
-        if self.stack.embedded is not None:
-            for part in ("kubelet", "containerd"):
-                shutil.copy(self.layout.logs / f"{part}.log", directory)
+        for part in ("kubelet", "containerd"):
+            shutil.copy(self.layout.logs / f"{part}.log", directory)
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def write(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> None:
 def texts(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> dict[Path, str]:
     """What each page is with these results, by its path. What stands outside of the marks stays.
 
-    ValueError: a page has no marks for them.
+    LocalClusterError: a page has no marks for them.
     """
     compared = {
         "measured": tables(_linked(found, COMPARISON)),
@@ -86,7 +86,10 @@ def _linked(found: Mapping[str, Result], page: Path) -> dict[str, Result]:
 
 
 def _filled(page: Path, texts: Mapping[str, str]) -> str:
-    return filled(page.read_text(), {name: text.rstrip("\n") for name, text in texts.items()})
+    try:
+        return filled(page.read_text(), {name: text.rstrip("\n") for name, text in texts.items()})
+    except ValueError as error:
+        raise LocalClusterError(f"{page}: {error}") from error
 
 
 def _peer(title: str, result: Result | None) -> str:

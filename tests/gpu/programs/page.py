@@ -357,7 +357,7 @@ def draw(results: Path, picture: Path) -> None:
     with rc_context(dict(SETTINGS)):
         figure = Figure(figsize=(10.4, 5.6), layout="constrained")
         panels = figure.subplots(1, len(PRODUCTS), sharey=True, sharex=True)
-        columns = zip(*([gain, *others] for gain, others in beside), strict=True)
+        columns = list(zip(*([gain, *others] for gain, others in beside), strict=True))
         for panel, product, found in zip(panels, PRODUCTS, columns, strict=True):
             for place, gain in enumerate(found):
                 if gain is None:
@@ -376,9 +376,7 @@ def draw(results: Path, picture: Path) -> None:
             panel.set_xlabel("work, × time slices (dashed)")
             panel.grid(visible=False, axis="y")
         panels[0].invert_yaxis()
-        panels[0].set_xlim(
-            0, 1.25 * max(gain.processes.median for one, others in beside for gain in (one, *others) if gain)
-        )
+        panels[0].set_xlim(0, 1.25 * max(gain.processes.median for found in columns for gain in found if gain))
         names = (("processes under MPS", "#56b4e9"), ("pods of a share", "#0072b2"))
         handles = [Patch(color=colour, label=name) for name, colour in names]
         panels[0].legend(handles=handles, loc="center right", fontsize=8)

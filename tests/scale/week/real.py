@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -66,7 +65,7 @@ class Placed:
     name: str
     request: Request
     node: int
-    taken: Any
+    taken: object
 
 
 class Fleet:
@@ -260,7 +259,9 @@ async def compare(kubeconfig: Path, nodes: int, pods: int, seed: int, *, packed:
             running[number] = fleet.take(f"p{number}", request, names_of.index(chosen))
             if request.pool == "parts":
                 found["devices"] += 1
-                gpu, _ = running[number].taken
+                taken = running[number].taken
+                assert isinstance(taken, tuple)
+                gpu, _ = taken
                 found["firstFits"] += await device_of(kube, number) == f"gpu-{gpu}"
     finally:
         await kube.close()
