@@ -76,14 +76,17 @@ $GLANCE
 
 $BERTS
 
-  Eight processes that prepare images did $PREPARED. So these runs do not tell whether
-  MPS helps this program or harms it.
+  Eight processes that prepare images:
+
+$PREPARED
+
+  So these runs do not tell whether MPS helps either program or harms it.
 - **Hosts differ in cores.** H200 824d is one of two GPUs of a host with 32 cores. All others had 16 cores for each
   GPU. Of [stack-programs.json](results/h200/stack-programs.json), `environment` is that of the last run alone.
-- **Other programs ran on four hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
-  H200 cc59 and H200 dc8b are of one host: each ran a program at the same time as the other. So are H200 02bb, 7834,
-  9523 and ed52: all four at the same time, each with 16 of the host's 64 cores to itself. The other GPU of H200 8ae2's
-  host ran programs at the same time, each GPU with 16 of 32 cores.
+- **Other programs ran on seven hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
+  Of the others, each GPU had 16 of its host's cores to itself, and each ran programs at the same time as the others of
+  its host: H200 cc59 and dc8b; 02bb, 7834, 9523 and ed52; 774c and e94c; a2ad and add5. On the other GPUs of the
+  hosts of H200 8ae2 and 356b ran programs whose results are not here.
 
 ## How to repeat it
 Processes, in the root of the work tree, on a machine with a GPU that nobody uses, nvidia-ml-py, PyTorch, torchvision,
@@ -114,7 +117,7 @@ DPI = 130
 def page(results: Path = RESULTS) -> str:
     """The whole page. KeyError, ValueError: something that it speaks of was not measured."""
     introduction = Template(INTRODUCTION).substitute(
-        GLANCE=_glance(results), BERTS="\n".join(_berts(results)), PREPARED=_prepared(results)
+        GLANCE=_glance(results), BERTS="\n".join(_berts(results)), PREPARED="\n".join(_prepared(results))
     )
     found = (part for part in PARTS if any(measured(part, results / product) for product in PRODUCTS))
     return "\n".join([introduction, *(_section(part, results) for part in found)])
@@ -177,7 +180,8 @@ def _latency(row: TrialRow) -> float:
 GLANCE = """\
 ## At a glance
 The work of several copies under MPS, without caps, as a multiple of their work in time slices. Shown are processes
-with two or three runs, where there are any; of these, the most copies that also ran as pods.
+with two or three runs, where there are any; of these, the most copies that also ran as pods; of two hosts that ran the
+same, the first.
 
 ![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](results/pictures/programs.png)
 
@@ -316,17 +320,17 @@ def _berts(results: Path) -> Iterator[str]:
         yield line_of(machine(folder, gpu), how, spread)
 
 
-def _prepared(results: Path) -> str:
-    """What eight copies of `preprocess` did in time slices and under MPS, on each machine with an H100."""
-    part, folder, found = _part("preprocess"), results / PRODUCTS[0], []
-    for file, comparison in measured(part, folder).items():
-        rows = {row.case.mode: row for row in comparison.rows if row.case.copies == (8,)}
-        if len(rows) > 1:
-            slices, mps = (_rate(rows[mode]).median for mode in (TrialMode.SLICES, TrialMode.MPS))
-            runs = rows[TrialMode.MPS].runs
-            ran = f"{_linked(machine(folder, gpu_of(comparison)), file, results)} ({runs} run{'s' * (runs > 1)})"
-            found.append(f"{slices:,.0f} images per second in time slices and {mps:,.0f} under MPS on {ran}")
-    return ", and ".join(found)
+def _prepared(results: Path) -> Iterator[str]:
+    """What eight copies of `preprocess` did in time slices and under MPS."""
+    part = _part("preprocess")
+    yield from head_of("GPU", "runs", "images per second in time slices", "under MPS")
+    for folder in (results / product for product in PRODUCTS):
+        for file, comparison in measured(part, folder).items():
+            rows = {row.case.mode: row for row in comparison.rows if row.case.copies == (8,)}
+            if len(rows) > 1:
+                slices, mps = (f"{_rate(rows[mode]).median:,.0f}" for mode in (TrialMode.SLICES, TrialMode.MPS))
+                gpu = _linked(machine(folder, gpu_of(comparison)), file, results)
+                yield line_of(gpu, str(rows[TrialMode.MPS].runs), slices, mps)
 
 
 def _part(name: str) -> Part:
@@ -379,7 +383,7 @@ def draw(results: Path, picture: Path) -> None:
         panels[0].set_xlim(0, 1.25 * max(gain.processes.median for found in columns for gain in found if gain))
         names = (("processes under MPS", "#56b4e9"), ("pods of a share", "#0072b2"))
         handles = [Patch(color=colour, label=name) for name, colour in names]
-        panels[0].legend(handles=handles, loc="center right", fontsize=8)
+        panels[0].legend(handles=handles, loc="lower right", fontsize=8, handlelength=1.0)
         picture.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(picture, dpi=DPI, metadata={"Software": None})
 
