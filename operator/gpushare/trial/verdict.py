@@ -54,19 +54,8 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
 
 def _judged(rows: Sequence[TrialRow], best: TrialRow, gain: Spread) -> tuple[Answer, str]:
     told = _told(best, gain)
-    slices = next(
-        (row for row in rows if row.case.mode is TrialMode.SLICES and row.case.copies == best.case.copies), None
-    )
     if gain.least >= WORTH:
-        if (
-            best.of_slices is not None
-            and slices is not None
-            and slices.gain is not None
-            and best.of_slices.median < MORE
-        ):
-            beside = f"time slices alone reach {slices.gain.text()} times, so MPS adds no throughput"
-            return Answer.HELPS, f"Sharing helps, and needs no MPS: {told}, and {beside}."
-        return Answer.HELPS, f"Sharing helps: {told}{_against_slices(best)}."
+        return Answer.HELPS, f"Sharing helps{_whether_mps_does(best)}: {told}{_against_slices(best)}."
     if gain.largest < WORTH:
         return Answer.NO_GAIN, f"Sharing brings no gain: {told}{_against_slices(best)}{_busy_alone(rows)}."
     return (
@@ -74,6 +63,16 @@ def _judged(rows: Sequence[TrialRow], best: TrialRow, gain: Spread) -> tuple[Ans
         f"Unclear: {told}, and the spread includes {WORTH:g}, below which sharing is not worth it; "
         "measure longer or more often.",
     )
+
+
+def _whether_mps_does(best: TrialRow) -> str:
+    """Empty where copies under MPS did more than in time slices, each time, or time slices were not measured."""
+    ratio = best.of_slices
+    if ratio is None:
+        return ""
+    if ratio.median < MORE:
+        return ", and needs no MPS"
+    return "; whether MPS helps more than time slices is not clear" if ratio.least < 1.0 else ""
 
 
 def _busy_alone(rows: Sequence[TrialRow]) -> str:
