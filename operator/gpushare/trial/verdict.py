@@ -66,13 +66,11 @@ def _judged(rows: Sequence[TrialRow], best: TrialRow, gain: Spread) -> tuple[Ans
 
 
 def _whether_mps_does(best: TrialRow) -> str:
-    """Empty where copies under MPS did more than in time slices, each time, or time slices were not measured."""
+    """Empty where copies under MPS never did less than in time slices, or time slices were not measured."""
     ratio = best.of_slices
-    if ratio is None:
+    if ratio is None or (ratio.least >= 1.0 and ratio.largest >= MORE):
         return ""
-    if ratio.median < MORE:
-        return ", and needs no MPS"
-    return "; whether MPS helps more than time slices is not clear" if ratio.least < 1.0 else ""
+    return ", and needs no MPS" if ratio.largest < MORE else "; whether MPS helps more than time slices is not clear"
 
 
 def _busy_alone(rows: Sequence[TrialRow]) -> str:
@@ -95,7 +93,7 @@ def _told(row: TrialRow, gain: Spread) -> str:
     spread = (
         "measured once, so its spread is not known"
         if row.samples == 1
-        else f"{gain.least:.2f} to {gain.largest:.2f} in {_measured(row)}"
+        else f"{gain.least:.2f} to {gain.largest:.2f} in {_measured(row)}{_more_than_all(row)}"
     )
     what = f"{counted(row.case)} {TITLES[row.case.mode]}"
     verb = "does" if len(row.case.copies) == 2 else "do"
@@ -103,6 +101,15 @@ def _told(row: TrialRow, gain: Spread) -> str:
         "" if row.speed is None or len(row.case.copies) > 1 else f", each at {row.speed.median:.0%} of its speed alone"
     )
     return f"{what} {verb} {_work(row, gain)} ({spread}){speed}"
+
+
+def _more_than_all(row: TrialRow) -> str:
+    return f", where more than {row.case.total} means that one alone was slow" if is_above(row) else ""
+
+
+def is_above(row: TrialRow) -> bool:
+    """Whether copies did more than their number allows in any window: what they are compared with was slow in some."""
+    return row.gain is not None and row.gain.largest > MORE * row.case.total
 
 
 def _work(row: TrialRow, gain: Spread) -> str:
@@ -133,14 +140,21 @@ def slow_alone(rows: Sequence[TrialRow]) -> str:
     row, gain = max(over, key=lambda one: one[1].median / one[0].case.total)
     return (
         f"{counted(row.case)} {TITLES[row.case.mode]} did {_work(row, gain)}, and sharing brings {row.case.total} at "
-        f"most: something slowed what ran alone, so every figure against it is too large{_beside_slices(rows)}. "
+        f"most: what ran alone was slower than beside others, so every figure against it is too large"
+        f"{_beside_slices(rows)}. "
         "Measure again on a quiet host"
     )
 
 
 def _beside_slices(rows: Sequence[TrialRow]) -> str:
-    """What the most copies under MPS did against time slices, which no figure of one alone can falsify."""
-    known = [(row, row.of_slices) for row in rows if row.case.mode.under_mps and row.of_slices is not None]
+    """What the most copies of one program did under MPS against time slices, which no figure of one alone can falsify.
+    Of several programs that quotient adds parts of what each did alone.
+    """
+    known = [
+        (row, row.of_slices)
+        for row in rows
+        if row.case.mode.under_mps and row.of_slices is not None and len(row.case.copies) == 1
+    ]
     if not known:
         return ""
     row, ratio = max(known, key=lambda one: one[0].case.total)

@@ -4,15 +4,16 @@ bare machine beside pods of a share.
 
 import json
 import re
+import statistics
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpushare.trial.cases import MORE, TITLES, CaseOutcome, TrialCase, TrialMode
+from gpushare.trial.cases import TITLES, CaseOutcome, TrialCase, TrialMode
 from gpushare.trial.records import SCHEMA, TrialRecord
 from gpushare.trial.rows import TrialRow, cells_of
 from gpushare.trial.spread import Spread
-from gpushare.trial.verdict import slow_alone
+from gpushare.trial.verdict import is_above, slow_alone
 from gpushare_workload.compare.result import Comparison, read
 from tests.gpu.programs.compare import PARTS, Part
 from tests.page_tables import line_of
@@ -24,6 +25,8 @@ BUSY_PERCENT = 90.0
 """Pods that keep their GPU busy for less of the time wait for their host: to divide what they do on one host by what
 processes do on another says nothing.
 """
+STEADY = 1.25
+"""What one copy alone does in its fastest window, at most, as a multiple of its slowest."""
 FULL_PERCENT = 99.0
 """A GPU that is busy for as much of the time had no lack of work."""
 GPU_OF_OLD_TRIALS = {
@@ -142,17 +145,18 @@ def lines_of(first: str, rows: Sequence[TrialRow], elsewhere: Collection[TrialCa
 class Gain:
     """What copies of a program did under MPS, without caps, in multiples of time slices: of processes that ran in
     several runs, else in one; of these the most that also ran as pods on the same machine, else on another, else the
-    most.
+    most. If several machines had as many processes in several runs: the median of theirs, and the extremes of all.
 
-    `runs`: of the processes. `alone`: their work in multiples of one alone; None: something slowed that one. `pods`: of
-    as many pods of a share; None: not measured, or not to be divided. `elsewhere`: pods and processes ran on two
-    machines. `busy`: NVML's utilisation in percent, of one copy of each program alone, in the runs of the processes.
+    `runs`: of the processes, on each machine. `alone`: their work in multiples of one alone; None: that one was slow in
+    some windows. `pods`: of as many pods of a share; None: not measured, or not to be divided. `elsewhere`: pods and
+    processes ran on two machines. `busy`: NVML's utilisation in percent, of one copy of each program alone, in the runs
+    of the processes.
     """
 
     title: str
     busy: tuple[float, ...]
     copies: str
-    runs: int
+    runs: tuple[int, ...]
     processes: Spread
     alone: Spread | None
     pods: Spread | None
@@ -182,28 +186,42 @@ def _gain(part: Part, folder: Path) -> Gain | None:
     ]
     if not found:
         return None
-    row, processes, comparison = max(
+    row, _, comparison = max(
         found,
         key=lambda it: (
             it[0].runs > 1, it[0].case.copies in of_pods, not elsewhere(it[0], it[2]), it[0].case.total
         ),
     )  # fmt: skip
-    alone = [one.busy_percent for one in comparison.rows if one.case.mode is TrialMode.ALONE]
+    alike = [it for it in found if it[0].case == row.case and (it[0].runs > 1 or it[2] is comparison)]
+    busy = [one.busy_percent for one in comparison.rows if one.case.mode is TrialMode.ALONE]
+    alone = [_alone(one, whole) for one, _, whole in alike]
     return Gain(
         title=part.title,
-        busy=tuple(busy.median for busy in alone if busy),
+        busy=tuple(percent.median for percent in busy if percent),
         copies="+".join(map(str, row.case.copies)),
-        runs=row.runs,
-        processes=processes,
-        alone=None if slow_alone(comparison.rows) or _above(row) else row.gain,
+        runs=tuple(one.runs for one, _, _ in alike),
+        processes=_of_all([spread for _, spread, _ in alike]),
+        alone=None if None in alone else _of_all([spread for spread in alone if spread]),
         pods=of_pods.get(row.case.copies),
-        elsewhere=elsewhere(row, comparison),
+        elsewhere=all(elsewhere(one, whole) for one, _, whole in alike),
     )
 
 
-def _above(row: TrialRow) -> bool:
-    """Whether copies did more than their number allows in any window: then the one alone was slowed in some."""
-    return row.gain is not None and row.gain.largest > MORE * row.case.total
+def _of_all(machines: Sequence[Spread]) -> Spread:
+    medians = (one.median for one in machines)
+    return Spread(statistics.median(medians), min(one.least for one in machines), max(one.largest for one in machines))
+
+
+def _alone(row: TrialRow, comparison: Comparison) -> Spread | None:
+    """What the copies of `row` did in multiples of one alone; None: that one was slow in some windows."""
+    slow = slow_alone(comparison.rows) or is_above(row) or _varies_alone(comparison.rows)
+    return None if slow else row.gain
+
+
+def _varies_alone(rows: Sequence[TrialRow]) -> bool:
+    """Whether one copy alone was slow in some windows: a quotient to it says more of them than of sharing."""
+    rates = [rate for row in rows if row.case.mode is TrialMode.ALONE for rate in row.rates if rate is not None]
+    return any(rate.largest > STEADY * rate.least for rate in rates)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ python3 -m tests.gpu.programs.page docs/results/pictures/programs.png
 
 import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import starmap
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import permutations, starmap
 from pathlib import Path
 from string import Template
 
-from gpushare.trial.cases import TrialMode
+from gpushare.trial.cases import TrialCase, TrialMode
 from gpushare.trial.rows import TrialRow, cells_of
 from gpushare.trial.spread import Spread
 from tests.gpu import ROOT
@@ -25,6 +25,7 @@ from tests.gpu.programs.figures import (
     PRODUCTS,
     Gain,
     Pair,
+    PodTrial,
     against_slices,
     gains,
     gpu_of,
@@ -53,7 +54,9 @@ weights; the [glossary](glossary.md) has the words.
 $GLANCE
 ## How to read the tables
 - Each case ran once, with two windows of 2 s, unless the sentence below its table says *2 runs* or *3 runs*. Brackets
-  hold the least and the largest of what the windows give. Runs differ by more than windows of one run.
+  hold the least and the largest of what the windows give. Runs differ by more than windows of one run, and machines by
+  more still: of $BRACKETS brackets of *× time slices* from one run of copies that kept the GPU busy, $INSIDE held what
+  another machine gave.
 - *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
   slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time
   slices.
@@ -116,8 +119,13 @@ DPI = 130
 
 def page(results: Path = RESULTS) -> str:
     """The whole page. KeyError, ValueError: something that it speaks of was not measured."""
+    inside = list(_held_elsewhere(results))
     introduction = Template(INTRODUCTION).substitute(
-        GLANCE=_glance(results), BERTS="\n".join(_berts(results)), PREPARED="\n".join(_prepared(results))
+        GLANCE=_glance(results),
+        BERTS="\n".join(_berts(results)),
+        PREPARED="\n".join(_prepared(results)),
+        BRACKETS=len(inside),
+        INSIDE=sum(inside) or "none",
     )
     found = (part for part in PARTS if any(measured(part, results / product) for product in PRODUCTS))
     return "\n".join([introduction, *(_section(part, results) for part in found)])
@@ -138,11 +146,21 @@ def _section(part: Part, results: Path) -> str:
             gpu = f"{machine(folder, pods.gpu)}, {pods.title}"
             rows, elsewhere = against_slices(pods, list(bare.values()))
             lines += lines_of(_linked(gpu, folder / PODS, results), rows, elsewhere)
-            verdicts.append(f"- {gpu}: {pods.record.verdict.sentence}")
+            verdicts.append(f"- {gpu}: {pods.record.verdict.sentence}{_beside_processes(pods, rows, elsewhere)}")
     lines += ["", *verdicts, ""]
     if part.name == "yolos":
         lines += _beside_nos(measured(part, results / "h100")[results / "h100/compare-yolos.json"].rows)
     return "\n".join(lines)
+
+
+def _beside_processes(pods: PodTrial, rows: Sequence[TrialRow], elsewhere: Collection[TrialCase]) -> str:
+    """What a trial cannot know: what the pods of its verdict did against processes in time slices."""
+    best = pods.record.verdict.best
+    ratio = next((row.of_slices for row in rows if best and row.case == best.case), None)
+    if best is None or ratio is None:
+        return ""
+    where = "of another machine" if best.case in elsewhere else "there"
+    return f" They did {ratio.text()} times the work of processes in time slices {where}."
 
 
 def _linked(gpu: str, file: Path, results: Path) -> str:
@@ -180,23 +198,24 @@ def _latency(row: TrialRow) -> float:
 GLANCE = """\
 ## At a glance
 The work of several copies under MPS, without caps, as a multiple of their work in time slices. Shown are processes
-with two or three runs, where there are any; of these, the most copies that also ran as pods; of two hosts that ran the
-same, the first.
+with two or three runs, where there are any; of these, the most copies that also ran as pods. *3 + 3* runs are those of
+two hosts, with the mean of their medians and the extremes of both.
 
 ![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](results/pictures/programs.png)
 
 $ROWS
 
 *processes*: under a bare MPS daemon, in so many *runs*. *× alone*: the work of these processes, as a multiple of one
-alone; –: something slowed that one. *pods*: in slots of a share, in one run; with an asterisk, on another machine than
-the processes. –: no pods ran with as many copies, or they waited for their host and have no time slices of their
-machine.
-NVML's utilisation, in the second column, does not tell who gains.
+alone; –: that one was slow in some windows, or its windows differ by more than a quarter. *pods*: in slots of a share,
+in one run; with an asterisk, on another machine than the processes. –: no pods ran with as many copies, or they waited
+for their host and have no time slices of their machine.
+NVML's utilisation, in the second column, does not tell who gains. Where programs wait for their host, a difference
+between the products is one between hosts.
 
-Of all rows below, those in which copies under MPS, without caps, kept the GPU busy for at least $LEAST_BUSY % of the
-time did $BUSY times the work of time slices, most of them in one run; the rows of two or three runs, all of
-$REPEATED_COPIES processes, did $REPEATED. The others, which wait for their host, did $WAITING, and
-vary [from run to run](#what-can-mislead).
+Of all rows below with copies of one program, those in which they kept the GPU busy under MPS, without caps, for at
+least $LEAST_BUSY % of the time did $BUSY times the work of time slices, most of them in one run; the rows of two or
+three runs, all of $REPEATED_COPIES processes, did $REPEATED. The others, which wait for their host, did
+$WAITING, and vary [from run to run](#what-can-mislead).
 
 ## What a pod costs
 Pods in slots of a share, by what as many processes did on the same machine. Several processes are clients of a bare MPS
@@ -211,8 +230,9 @@ $SEVERAL
 $ALONE
 
 - Where several copies keep the GPU busy, pods did as processes do, with the few differences above.
-- The only client of an MPS server can be slower than a process without MPS: the GPTs with graphs wait for nothing but
-  the GPU, and do 11 and 15 % less. That makes *× alone* of pods larger.
+- One pod in a slot can be slower than a process without MPS: a GPT with graphs waits for nothing but the GPU, and did
+  11 and 15 % less, in one run each. That makes *× alone* of pods larger. Whether MPS or the pod costs that was not
+  measured; YOLOS and k-means lost nothing.
 - Programs that wait for their host vary [from run to run](#what-can-mislead). For them, these runs do not tell what is
   the pod's, what MPS's, and what the host's.
 """
@@ -228,7 +248,8 @@ GLANCE_HEAD = (
 
 def _glance(results: Path) -> str:
     found = _beside(results)
-    both, shared = list(pairs(results)), list(under_mps(results))
+    both = list(pairs(results))
+    shared = [row for row in under_mps(results) if len(row.case.copies) == 1]
     repeated = [row for row in shared if is_busy(row) and row.runs > 1]
     return Template(GLANCE).substitute(
         MOST=_bar(found[0][0]),
@@ -268,12 +289,16 @@ def _beside(results: Path) -> list[tuple[Gain, list[Gain | None]]]:
     return [(gain, [other.get(title) for other in others]) for title, gain in first.items()]
 
 
+def _once(gain: Gain) -> str:
+    return ", 1 run" if gain.runs == (1,) else ""
+
+
 def _cells(gain: Gain | None) -> tuple[str, ...]:
     """As OF_A_PRODUCT has them."""
     if gain is None:
         return ("–",) * len(OF_A_PRODUCT)
     alone = gain.alone.text() if gain.alone else "–"
-    return f"{gain.copies} ({gain.runs})", gain.processes.text(), alone, _of_pods(gain)
+    return f"{gain.copies} ({' + '.join(map(str, gain.runs))})", gain.processes.text(), alone, _of_pods(gain)
 
 
 def _of_pods(gain: Gain) -> str:
@@ -333,6 +358,20 @@ def _prepared(results: Path) -> Iterator[str]:
                 yield line_of(gpu, str(rows[TrialMode.MPS].runs), slices, mps)
 
 
+def _held_elsewhere(results: Path) -> Iterator[bool]:
+    """Of each quotient to time slices of one run, whether its extremes include the median of another machine."""
+    for part, folder in ((part, results / product) for part in PARTS for product in PRODUCTS):
+        found = [
+            (gpu_of(comparison), row, row.of_slices)
+            for comparison in measured(part, folder).values()
+            for row in comparison.rows
+            if row.case.mode is TrialMode.MPS and len(row.case.copies) == 1 and row.of_slices and is_busy(row)
+        ]
+        for (gpu, row, spread), (other_gpu, other, elsewhere) in permutations(found, 2):
+            if row.runs == 1 and gpu != other_gpu and row.case == other.case:
+                yield spread.least <= elsewhere.median <= spread.largest
+
+
 def _part(name: str) -> Part:
     return next(part for part in PARTS if part.name == name)
 
@@ -350,7 +389,7 @@ def _bar(gain: Gain) -> str:
 
 
 def draw(results: Path, picture: Path) -> None:
-    """The gains as bars, a panel for each product."""
+    """The gains as bars, with the least and the largest, a panel for each product."""
     from matplotlib import rc_context  # the page does without it
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
@@ -366,12 +405,23 @@ def draw(results: Path, picture: Path) -> None:
             for place, gain in enumerate(found):
                 if gain is None:
                     continue
-                bars = [(gain.processes, "#56b4e9", f"  ({gain.copies} copies)"), (gain.pods, "#0072b2", "")]
+                bars = [
+                    (gain.processes, "#56b4e9", f"  ({gain.copies} copies{_once(gain)})"),
+                    (gain.pods, "#0072b2", ""),
+                ]
                 shown = [bar for bar in bars if bar[0]]
                 for row, (spread, colour, note) in enumerate(shown):
                     at = place + 0.4 * (row - (len(shown) - 1) / 2)
-                    panel.barh(at, spread.median, height=0.38, color=colour)
-                    panel.annotate(f"{spread.median:.2f}{note}", (spread.median, at), xytext=(3, 0),
+                    beyond = [[spread.median - spread.least], [spread.largest - spread.median]]
+                    panel.barh(
+                        at,
+                        spread.median,
+                        height=0.38,
+                        color=colour,
+                        xerr=beyond,
+                        error_kw={"elinewidth": 1.0, "ecolor": SOFT, "capsize": 1.5},
+                    )
+                    panel.annotate(f"{spread.median:.2f}{note}", (spread.largest, at), xytext=(4, 0),
                                    textcoords="offset points", va="center", fontsize=8, color=TEXT,
                                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})  # fmt: skip
             panel.axvline(1.0, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
@@ -380,10 +430,10 @@ def draw(results: Path, picture: Path) -> None:
             panel.set_xlabel("work, × time slices (dashed)")
             panel.grid(visible=False, axis="y")
         panels[0].invert_yaxis()
-        panels[0].set_xlim(0, 1.25 * max(gain.processes.median for found in columns for gain in found if gain))
+        panels[0].set_xlim(0, 1.3 * max(gain.processes.median for found in columns for gain in found if gain))
         names = (("processes under MPS", "#56b4e9"), ("pods of a share", "#0072b2"))
         handles = [Patch(color=colour, label=name) for name, colour in names]
-        panels[0].legend(handles=handles, loc="lower right", fontsize=8, handlelength=1.0)
+        figure.legend(handles=handles, loc="outside lower right", ncols=2, fontsize=8)
         picture.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(picture, dpi=DPI, metadata={"Software": None})
 

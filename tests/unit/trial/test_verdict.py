@@ -54,11 +54,25 @@ def pair(first: float, second: float, each: float) -> list[CaseOutcome]:
             "(0.97–1.19) times that of time slices.",
         ),
         (
+            four(36.0, 42.0, slices=(39.0,)),
+            Answer.HELPS,
+            "Sharing helps; whether MPS helps more than time slices is not clear: 4 copies under MPS do 1.56 times the "
+            "work of one alone (1.44 to 1.68 in 2 windows of one run), each at 39% of its speed alone, and 1.00 "
+            "(0.92–1.08) times that of time slices.",
+        ),
+        (
+            four(90.0, 110.0),
+            Answer.HELPS,
+            "Sharing helps: 4 copies under MPS do 4.00 times the work of one alone (3.60 to 4.40 in 2 windows of one "
+            "run, where more than 4 means that one alone was slow), each at 100% of its speed alone, and 4.00 "
+            "(3.60–4.40) times that of time slices.",
+        ),
+        (
             four(130.0, slices=(100.0,)),
             Answer.UNCLEAR,
             "No verdict: 4 copies under MPS did 5.20 times the work of one alone, and sharing brings 4 at most: "
-            "something slowed what ran alone, so every figure against it is too large. 4 copies under MPS did 1.30 "
-            "times the work of time slices. Measure again on a quiet host.",
+            "what ran alone was slower than beside others, so every figure against it is too large. 4 copies under "
+            "MPS did 1.30 times the work of time slices. Measure again on a quiet host.",
         ),
         (
             four(25.0, 25.5),
@@ -115,7 +129,18 @@ def pair(first: float, second: float, each: float) -> list[CaseOutcome]:
             pair(100.0, 50.0, 80.0),
             Answer.UNCLEAR,
             "No verdict: the pair in slots of the share did the work of 2.40 GPUs that each run one of the programs, "
-            "and sharing brings 2 at most: something slowed what ran alone, so every figure against it is too large. "
+            "and sharing brings 2 at most: what ran alone was slower than beside others, so every figure against it "
+            "is too large. Measure again on a quiet host.",
+        ),
+        (
+            [
+                *pair(100.0, 50.0, 80.0)[:2],
+                measured(case(SLICES, 1, 1), 50.0),
+                measured(case(MPS, 1, 1), 80.0),
+            ],
+            Answer.UNCLEAR,  # what the pair did against time slices weighs each program by its figure alone
+            "No verdict: the pair under MPS did the work of 2.40 GPUs that each run one of the programs, and sharing "
+            "brings 2 at most: what ran alone was slower than beside others, so every figure against it is too large. "
             "Measure again on a quiet host.",
         ),
         (
@@ -157,7 +182,8 @@ def test_a_baseline_that_any_row_shows_to_be_slow_gives_no_verdict_and_no_share(
     assert (verdict.answer, verdict.best) == (Answer.UNCLEAR, None)
     assert verdict.sentence == (
         "No verdict: 2 copies in slots of the share did 2.60 times the work of one alone, and sharing brings 2 at "
-        "most: something slowed what ran alone, so every figure against it is too large. Measure again on a quiet host."
+        "most: what ran alone was slower than beside others, so every figure against it is too large. Measure again "
+        "on a quiet host."
     )
 
 
