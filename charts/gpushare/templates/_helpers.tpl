@@ -77,7 +77,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{/* That of the values, and off each node whose driver is being replaced, once no share has anything there. */}}
 {{- define "gpushare.agentAffinity" -}}
 {{- $here := dict "key" "gpushare.dev/driver-released" "operator" "DoesNotExist" }}
-{{- $affinity := deepCopy .Values.agent.affinity }}
+{{- $affinity := deepCopy (.Values.agent.affinity | default dict) }}
 {{- $node := get $affinity "nodeAffinity" | default dict }}
 {{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict }}
 {{- $terms := list }}

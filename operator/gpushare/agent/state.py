@@ -104,7 +104,7 @@ class AgentState:
         self.claims = PreparedClaims(settings.cdi_dir)
         self.files = ModelFiles()
         """What agent, supervisors and brokers have written in the GPUs' directories."""
-        self.on_disk: dict[Uuid, DaemonFiles] = {}
+        self.on_disk: dict[Uuid, DaemonFiles] = self._read_on_disk()
         """The GPUs taken that are shared: those with an MPS daemon."""
         self.whole: dict[Uuid, WholeGpu] = {}
         """The GPUs taken that are given whole."""
@@ -236,6 +236,13 @@ class AgentState:
         """The ResourceSlice offers the GPUs `closed` to no claim."""
         now = self.clock()
         self._closed_since = {uuid: self._closed_since.get(uuid, now) for uuid in closed}
+
+    def _read_on_disk(self) -> dict[Uuid, DaemonFiles]:
+        """At the start: departures are guarded at once, while the first readings of GPUs and kubelet take seconds."""
+        try:
+            return daemon_files.read_all(self.settings.root, self.files)
+        except OSError:
+            return {}  # the first tick says so
 
     def _read_spec(self) -> None:
         node = self.cache.gpu_node()

@@ -31,9 +31,12 @@ class AttachDenied:
 
 @dataclass(frozen=True, slots=True)
 class AttachUndecided:
-    """Worth another try in a moment. `refused`: what becomes of it if nothing changes."""
+    """Worth another try in a moment. `refused`: what becomes of it if nothing changes. `starting`: its pod holds a part
+    of this GPU, and may still be starting: the kubelet shows no container's id before it has started all of them.
+    """
 
     refused: AttachDenied
+    starting: bool = False
 
 
 Verdict = AttachAdmitted | AttachDenied | AttachUndecided
@@ -61,12 +64,15 @@ def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
 
 
 def _container(pod: GrantedPod, owner: Owner) -> Verdict:
-    """By its id, which the pod's status shows about a second after the start; an only container is known at once."""
+    """By its id; an only container is known at once. The pod's status shows the ids about a second after the start of
+    the last container: the kubelet writes it before it starts them, one after the other, images and postStart hooks
+    included.
+    """
     known = next((one for one in pod.containers if one.id and one.id == owner.container_id), None)
     if known is None:
         if len(pod.containers) != 1:
             why = "its pod has several containers, and the pod's status does not show yet which of them it is"
-            return AttachUndecided(AttachDenied(RefusedAttach.NO_GRANT, why, owner))
+            return AttachUndecided(AttachDenied(RefusedAttach.NO_GRANT, why, owner), starting=True)
         known = pod.containers[0]
     if known.grant is None:
         why = f"its container {known.name} holds no part of this GPU"

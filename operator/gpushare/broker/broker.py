@@ -60,6 +60,8 @@ MAX_CONNECTIONS = 2048
 MAX_CONNECTIONS_PER_CONTAINER = 64
 GRANT_SECONDS = 20.0
 """How long a process waits for the agent to name its container: the pod's status may lag behind its start."""
+STARTING_SECONDS = 1800.0
+"""The same where the pod's other containers are still being started: each may pull a large image first."""
 TURN_SECONDS = 60.0
 """How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
 RETRY_SECONDS = 0.2
@@ -125,6 +127,13 @@ def _lets_in(gpu: GpuDir, share: str) -> bool:
 
 def _key(admitted: AttachAdmitted) -> Container:
     return admitted.owner.pod_uid, admitted.container
+
+
+def _patience(verdict: AttachUndecided) -> float:
+    """Seconds that a process waits for a decision."""
+    if verdict.starting:
+        return STARTING_SECONDS
+    return TURN_SECONDS if verdict.refused.reason is RefusedAttach.GPU_CLOSED else GRANT_SECONDS
 
 
 class AttachDeniedError(Exception):
@@ -312,8 +321,7 @@ class Broker:
                 case AttachDenied():
                     raise AttachDeniedError(verdict)
                 case AttachUndecided():
-                    closed = verdict.refused.reason is RefusedAttach.GPU_CLOSED
-                    if waited > (TURN_SECONDS if closed else GRANT_SECONDS):
+                    if waited > _patience(verdict):
                         raise AttachDeniedError(verdict.refused)
                 case AttachAdmitted():
                     await self._check_not_ended(peer, verdict)

@@ -20,7 +20,7 @@ from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import MANAGER, Note, Write, WriteStage
 from gpushare.fleet.pending import Pending
-from gpushare.kube.client import API_ERRORS, Kube, Object
+from gpushare.kube.client import API_ERRORS, GPU_SHARES, Kube, Object
 from gpushare.kube.events.event import Event, reference
 from gpushare.kube.events.recorder import EventRecorder
 
@@ -30,6 +30,8 @@ AT_ONCE = 16
 REPORTS_AT_ONCE = 4
 REACHES_AT_ONCE = 2
 """Statuses and templates have a lane of their own each: neither waits for thousands of the other, or for nodes."""
+REACHES_A_ROUND = 200
+"""Of those that wait for no back-off: there may be thousands, and other changes must not wait for all of them."""
 REPORT_SECONDS = 1.0
 """How long a status waits for the writes that it is about; those to a large fleet take longer."""
 FIRST_BACKOFF = 1.0
@@ -45,6 +47,8 @@ class _Batch:
     prepared: dict[str, asyncio.Event] = field(default_factory=dict)
     stuck: set[str] = field(default_factory=set)
     """Shares of which a write failed, or waits for its back-off."""
+    unheld: set[str] = field(default_factory=set)
+    """Shares that could not be given their finalizer: they get nothing yet that somebody would have to take back."""
 
 
 class Applier:
@@ -102,12 +106,16 @@ class Applier:
             task.cancel()
         preparing = {share: event for share, event in self._batch.prepared.items() if not event.is_set()}
         self._batch = batch = _Batch(preparing)
-        due = []
+        due: list[Write] = []
+        reaching = 0
         for write in writes:
             if self._waits(write):
                 batch.stuck |= write.shares
+                batch.unheld |= write.shares if _holds(write) else frozenset()
             elif self._in_flight.get(write.key, (None, None))[0] != write:
-                due.append(write)
+                reaching += write.stage is WriteStage.REACH
+                if write.stage is not WriteStage.REACH or reaching <= REACHES_A_ROUND:
+                    due.append(write)
         self._start(batch, due)
 
     def _start(self, batch: _Batch, due: list[Write]) -> None:
@@ -202,6 +210,8 @@ class Applier:
             for event in earlier:
                 await event.wait()
             for _, group in groupby(writes, key=lambda write: write.stage):
+                if shares & batch.unheld:
+                    break
                 await asyncio.gather(*(self._write(batch, write) for write in group))
         finally:
             for share in shares:
@@ -214,6 +224,8 @@ class Applier:
         them again. Shares take turns, so one of few nodes does not wait for one of many.
         """
         await self._prepared(batch, shares)
+        if shares & batch.unheld:
+            return
         begun = []
         for writes in nodes:
             await self._slots.acquire()
@@ -268,6 +280,8 @@ class Applier:
             self._plan_due |= not done or write.stage is not WriteStage.REPORT
             if not done:
                 batch.stuck |= write.shares
+                for one in (batch, self._batch) if _holds(write) else ():  # a newer plan may have come meanwhile
+                    one.unheld |= write.shares
         finally:
             del self._in_flight[write.key]
             if task is not None:
@@ -313,6 +327,11 @@ class Applier:
                     write.resource, write.name, write.body, manager=write.manager, namespace=write.namespace
                 )
                 self._cache.observe(write.resource, answer)
+            case "json":
+                answer = await self._kube.patch(
+                    write.resource, write.name, list(write.operations), manager=write.manager, kind="json"
+                )
+                self._cache.applied(write.resource, answer)
             case "delete":
                 await self._kube.delete(write.resource, write.name, namespace=write.namespace, uid=write.uid)
 
@@ -334,6 +353,10 @@ class Applier:
         share = {"metadata": {"name": known.name, "uid": known.uid}}
         regarding = reference(share, names.API_VERSION, "GpuShare")
         self._recorder.record(Event(regarding, note.kind, note.reason, note.action, note.text, happened=True))
+
+
+def _holds(write: Write) -> bool:
+    return write.stage is WriteStage.HOLD and write.resource == GPU_SHARES
 
 
 def _by_shares(nodes: Iterable[list[Write]]) -> dict[frozenset[str], list[list[Write]]]:

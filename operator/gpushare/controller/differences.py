@@ -98,14 +98,14 @@ def _finalizers(
 ) -> Iterable[Write]:
     for name in plan.finalizers:
         if not _has_finalizer(cache.shares.get(name)):  # it may have got it while this was planned
-            yield _finalizer(shares[name], WriteStage.HOLD, [names.FINALIZER])
+            yield _hold(shares[name])
     if not plan.released:
         return
     busy = _with_daemon_set(cache) | _with_label(cache) | shares_with_classes(cache.claims) | unsettled.shares
     for name in plan.released - busy:
         if shares[name].by_claims and cache.claims.followed and not cache.claims.known:
             continue  # its classes may be there
-        yield _finalizer(shares[name], WriteStage.RELEASE, [])
+        yield _release(shares[name])
 
 
 def _has_finalizer(known: KnownShare | None) -> bool:
@@ -121,15 +121,36 @@ def _with_label(cache: FleetCache) -> set[str]:
     return {key.removeprefix(names.NODE_LABEL_PREFIX) for key in labels}
 
 
-def _finalizer(share: GpuShare, stage: WriteStage, finalizers: list[str]) -> Write:
+def _hold(share: GpuShare) -> Write:
     """With the uid, so that an apply that arrives late cannot create the share again."""
     body: Object = {
         "apiVersion": names.API_VERSION,
         "kind": "GpuShare",
-        "metadata": {"name": share.name, "uid": share.metadata.uid, "finalizers": finalizers},
+        "metadata": {"name": share.name, "uid": share.metadata.uid, "finalizers": [names.FINALIZER]},
     }
+    shares = frozenset([share.name])
+    return Write(WriteStage.HOLD, "apply", GPU_SHARES, share.name, body, manager=FINALIZER_MANAGER, shares=shares)
+
+
+def _release(share: GpuShare) -> Write:
+    """Not an apply: that removes only what the same manager applied, and a share that was restored from a copy came
+    with its finalizer. Refused where the share, or its list, is another one by then.
+    """
+    place = f"/metadata/finalizers/{share.metadata.finalizers.index(names.FINALIZER)}"
+    operations: tuple[Object, ...] = (
+        {"op": "test", "path": "/metadata/uid", "value": share.metadata.uid},
+        {"op": "test", "path": place, "value": names.FINALIZER},
+        {"op": "remove", "path": place},
+    )
     return Write(
-        stage, "apply", GPU_SHARES, share.name, body, manager=FINALIZER_MANAGER, shares=frozenset([share.name])
+        WriteStage.RELEASE,
+        "json",
+        GPU_SHARES,
+        share.name,
+        {},
+        operations=operations,
+        manager=FINALIZER_MANAGER,
+        shares=frozenset([share.name]),
     )
 
 
@@ -151,7 +172,10 @@ def _daemon_sets(
         known = current.get(name)
         if known is None or known.rendered != stamp_of(body) or not cache.is_as_applied(name, known):
             yield _daemon_set_write(WriteStage.RUN, "apply", name, body, share, settings)
+    still_used = plan.daemon_sets - shares.keys()
     for name, known in current.items():
+        if known.share in still_used:
+            continue  # of a share that vanished: its end is the end of the clients that run still
         if known.share and name not in kept and not known.deleting and known.share not in unsettled.shares:
             yield _daemon_set_write(WriteStage.STOP, "delete", name, {}, known.share, settings)
 

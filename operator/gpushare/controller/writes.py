@@ -69,12 +69,14 @@ class Write:
     """`shares`: those that it is about. `uid`: the only object to be deleted."""
 
     stage: WriteStage
-    verb: Literal["apply", "merge", "delete"]
+    verb: Literal["apply", "merge", "json", "delete"]
     resource: Resource
     name: str
     body: Object
     namespace: str | None = None
     subresource: str | None = None
+    operations: tuple[Object, ...] = ()
+    """Of a JSON patch, in place of `body`."""
     manager: str = ""
     uid: str = ""
     shares: frozenset[str] = frozenset()

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
+from gpushare.grant.model import context_need_mib
 from gpushare.recommend.advice import Advice, AdviceKind, client_patch
 from gpushare.recommend.history import ContainerPast, ShareHistory
 from gpushare.recommend.sureness import length, sureness_of, too_short
@@ -78,12 +79,18 @@ def enough_memory(history: ShareHistory) -> int | None:
     holders, share = with_default(history), history.share
     if not holders:
         return None
-    wanted = memory_for(max(one.memory_most for one in holders))
+    wanted = max(memory_for(max(one.memory_most for one in holders)), least_memory(share))
     if _may_ask_for_more(share):
         return wanted
     # Nobody may ask for more than the default, so that it must not fall below what is asked for.
     default = share.memory_default_mib
     return max([wanted, *(one.granted for one in history.containers if one.granted and one.granted < default)])
+
+
+def least_memory(share: GpuShare) -> int:
+    """MiB below which admission refuses the default: its CUDA contexts, in whole steps."""
+    contexts = context_need_mib(share.clients.threads.max) * share.clients.processes
+    return -(-contexts // MEMORY_STEP_MIB) * MEMORY_STEP_MIB
 
 
 def memory_patch(share: GpuShare, mib: int) -> dict[str, Any]:

@@ -17,6 +17,8 @@ WORTH = 1.1
 HEADROOM = 1.1
 """The recommended memory, as a multiple of the highest that was seen."""
 MEMORY_STEP_MIB = 256
+LEAST_UNCAPPED_MIB = 768
+"""Granted to a client with all threads, whose CUDA context takes 520 MiB: admission refuses less than that."""
 RESERVE_MIB = 1024
 """Of the GPU's memory, for MPS itself."""
 
@@ -205,11 +207,12 @@ def share_of(
     usable = gpu_mib - RESERVE_MIB
     alone = [row.memory_mib for row in rows if row.case.mode is TrialMode.ALONE and row.memory_mib is not None]
     wanted = memory_for(max(best.memory_mib, *alone, 0))
-    memory = max(LEAST_MEMORY_MIB, min(wanted, usable // best.case.total))
+    capped = best.case.mode is TrialMode.CAPPED
+    least = LEAST_MEMORY_MIB if capped else LEAST_UNCAPPED_MIB
+    memory = max(least, min(wanted, usable // best.case.total))
     clients = min(best.case.total, usable // memory)
     if clients < 1:
         return None
-    capped = best.case.mode is TrialMode.CAPPED
     threads = max(1, int(cap or 100 / best.case.total)) if capped else 100
     return {
         "apiVersion": names.API_VERSION,

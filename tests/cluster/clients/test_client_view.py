@@ -1,6 +1,10 @@
 """From inside a client container: a read-only directory with `control` alone, and no way to change a limit."""
 
-from tests.cluster.harness import Harness
+from typing import Any
+
+from gpushare.broker.broker import GRANT_SECONDS
+from localcluster.kubectl import Object
+from tests.cluster.harness import Harness, wait_until
 from tests.cluster.node import daemon_of
 
 PIPE = "/run/gpushare/mps"
@@ -58,3 +62,23 @@ def test_no_command_of_a_client_reaches_the_daemon_not_even_a_question(harness: 
         now = daemon_of(harness, share)
         assert [now[key] for key in ("controlPid", "serverPid")] == [daemon[key] for key in ("controlPid", "serverPid")]
         assert share.condition("LimitsEnforced")["status"] == "True"
+
+
+def test_a_client_whose_pod_is_still_starting_another_container_gets_in(harness: Harness) -> None:
+    """Until all containers were started the pod's status names none of them, for as long as an image is pulled or a
+    hook runs; longer than a pod without a part of the GPU is waited for.
+    """
+    with harness.share("patient", per_node=1), harness.namespace() as tenant:
+        pod = tenant.pod("slow", "patient", "limits")
+        [client] = pod["spec"]["containers"]
+        hook = {"postStart": {"exec": {"command": ["sleep", f"{GRANT_SECONDS + 5:.0f}"]}}}
+        beside = {key: value for key, value in client.items() if key not in ("resources", "args")}
+        pod["spec"]["containers"].append(beside | {"name": "beside", "command": ["sleep", "1"], "lifecycle": hook})
+        tenant.start(pod)
+        wait_until("it has ended", lambda: "terminated" in state_of(tenant.kubectl.get("pod", "slow"), "app"), 120)
+        assert state_of(tenant.kubectl.get("pod", "slow"), "app")["terminated"]["exitCode"] == 0, tenant.explain("slow")
+
+
+def state_of(pod: Object, container: str) -> dict[str, Any]:
+    statuses = pod["status"].get("containerStatuses", [])
+    return next((status["state"] for status in statuses if status["name"] == container), {})

@@ -65,3 +65,16 @@ def test_deleting_a_share_without_clients_takes_seconds(harness: Harness) -> Non
     with harness.share("brief") as share:
         share.delete()
         assert not harness.kubectl.find("gpushare", "brief")
+
+
+def test_a_share_that_was_restored_from_a_copy_with_its_finalizer_can_be_deleted(harness: Harness) -> None:
+    """As by a backup or GitOps: the finalizer is then another manager's, and an apply of ours cannot take it away."""
+    with harness.share("first") as share:
+        copy = share.get()
+        share.delete()
+        metadata = {"name": "first", "finalizers": copy["metadata"]["finalizers"]}
+        harness.kubectl.apply({**copy, "metadata": metadata, "status": None})
+        share.wait_ready()
+        assert share.get()["metadata"]["finalizers"] == ["gpushare.dev/drain"]
+        share.delete(wait=False)
+        wait_until("the share is gone", lambda: not harness.kubectl.find("gpushare", "first"), 60)

@@ -19,7 +19,7 @@ def pod(number: int = 1, *, grace: float | None = None, deleted_at: str = "2026-
     if grace is not None:
         metadata |= {"deletionTimestamp": deleted_at, "deletionGracePeriodSeconds": grace}
     containers = [{"name": "app", "resources": {"limits": {"gpushare.dev/inference": "1"}}}]
-    running = [{"name": "app", "containerID": f"containerd://{CONTAINER}"}]
+    running = [{"name": "app", "containerID": f"containerd://{CONTAINER}", "state": {"running": {}}}]
     return {
         "metadata": metadata,
         "spec": {"containers": containers},

@@ -1,5 +1,6 @@
 """What the agent makes of clients above their grants: readings, findings, events, ends."""
 
+import asyncio
 import json
 import os
 from typing import Any
@@ -144,3 +145,18 @@ async def test_what_a_share_s_status_counts_is_no_news_and_gives_the_agent_no_tu
     clients = {**SHARE["spec"]["clients"], "perGpu": 3}
     node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": clients}})
     await node.until(lambda: node.state.cache.shares is not known)
+
+
+async def test_a_restarted_agent_guards_departures_before_its_first_readings_are_done(node: FakeNode) -> None:
+    await node.serving()
+    leaving = pod(1, container(), with_status=False)
+    node.client(4711, 100, leaving)
+    (node.proc / "4711" / "status").write_text("PPid:\t0\nSigCgt:\t0000000000000000\n")
+    await node.stop()
+    deleted = {"deletionTimestamp": "2036-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "finalizers": ["x/y"]}
+    leaving["metadata"] |= deleted
+    node.kube.put(PODS, leaving)
+    never = asyncio.Event()
+    node.kubelet.held = never.wait  # type: ignore[method-assign]
+    node.start()
+    await node.until(lambda: node.daemons.asked == [4711], seconds=3.0)

@@ -34,6 +34,13 @@ def outcome(given: GpuGrants | None, *owners: Owner) -> tuple[str, str]:
     raise AssertionError
 
 
+def test_a_pod_of_which_containers_are_still_being_started_is_waited_for_longer() -> None:
+    """An image that is pulled for the one keeps the kubelet from telling the id of the other, which runs."""
+    both = grants(container("app", SMALL), container("helper"))
+    verdicts = [judge(both, [Owner(POD, A)]), judge(both, [Owner(UNKNOWN, A)]), judge(None, [Owner(POD, A)])]
+    assert [isinstance(it, AttachUndecided) and it.starting for it in verdicts] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("given", "owner", "expected"),
     [

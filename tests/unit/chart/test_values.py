@@ -11,6 +11,7 @@ import yaml
 from localcluster.paths import REPOSITORY
 from tests.unit.chart.rendered import (
     CHART,
+    NAMESPACE,
     VARIANTS,
     every_variant,
     helm,
@@ -142,3 +143,24 @@ def test_everything_is_labelled_and_selected_by_what_never_changes(variant: str)
         selector = item["spec"]["selector"]["matchLabels"]
         assert selector.keys() == {"app.kubernetes.io/name", "app.kubernetes.io/component"}
         assert selector.items() <= item["spec"]["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--set=agent.affinity=null"],
+        ["--set=simulation.enabled=true", "--set=simulation.product=A: b #c"],
+        ["--set-string=imagePullSecrets[0].name=12"],
+        ["--set=driverRoot=/run: x"],
+        ["--set=agent.gpuAccess=RuntimeClass", "--set-string=agent.runtimeClassName=12"],
+    ],
+    ids=lambda flags: flags[-1].partition("=")[2],
+)
+def test_values_that_yaml_could_read_otherwise_stay_what_they_are(flags: list[str]) -> None:
+    text = helm("template", "gpushare", str(CHART), f"--namespace={NAMESPACE}", *flags).stdout
+    for workload in (it for it in yaml.safe_load_all(text) if it and it["kind"] in ("Deployment", "DaemonSet")):
+        spec = workload["spec"]["template"]["spec"]
+        assert isinstance(spec.get("runtimeClassName", ""), str)
+        for container in (*spec["containers"], *spec.get("initContainers", [])):
+            assert all(isinstance(argument, str) for argument in container.get("args", []))
+            assert all(isinstance(it.get("value", ""), str) for it in container.get("env", []))

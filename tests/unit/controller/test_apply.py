@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.controller.apply import AT_ONCE, Applier
+from gpushare.controller.apply import AT_ONCE, REACHES_A_ROUND, Applier
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import Write, WriteStage
-from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
+from gpushare.kube.client import CLAIM_TEMPLATES, DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
 from tests.unit.clock import Clock
 from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
@@ -84,6 +84,25 @@ async def test_a_share_is_held_and_run_before_any_node_and_each_node_is_labelled
         assert fleet.writes.index(f"patch nodes/n{number}") < fleet.writes.index(f"patch gpunodes/n{number}")
     assert fleet.writes.index("patch gpunodes/n0") < fleet.writes.index(f"patch nodes/n{NODE_COUNT - 1}")
     assert fleet.writes[-1] == "apply gpushares/a/status"
+
+
+def template(number: int) -> Write:
+    return of_share(WriteStage.REACH, resource=CLAIM_TEMPLATES, name="small", namespace=f"n{number:03}")
+
+
+async def test_thousands_of_templates_are_written_in_parts_and_refused_ones_keep_nobody_waiting(
+    fleet: FakeKube, applier: Applier
+) -> None:
+    wanted = [template(number) for number in range(2 * REACHES_A_ROUND)]
+    fleet.fail("apply resourceclaimtemplates/small", FORBIDDEN)
+    applier.submit(wanted)
+    await applier.idle()
+    assert len(fleet.all(CLAIM_TEMPLATES)) == 0
+    fleet.heal()
+    applier.submit(wanted)
+    await applier.idle()
+    written = sorted(it["metadata"]["namespace"] for it in fleet.all(CLAIM_TEMPLATES))
+    assert written == [write.namespace for write in wanted[REACHES_A_ROUND:]], "the first wait for their back-off"
 
 
 async def test_a_newer_plan_does_not_overtake_the_finalizer_that_is_under_way(

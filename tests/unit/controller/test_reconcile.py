@@ -267,9 +267,40 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: FakeKube, reconciler: 
     kube.writes.clear()
     await report(kube, reconciler)
     await once(reconciler)
-    assert kube.writes == ["apply gpushares/a"]
+    assert kube.writes == ["patch gpushares/a"], "an apply takes nothing away that another manager wrote"
     assert kube.live(NODES, "n1")["metadata"]["labels"] == {"pool": "gpu"}
     assert not kube.has(GPU_SHARES, "a")
+
+
+async def test_the_clients_of_a_share_that_vanished_keep_their_daemon_until_they_have_ended(
+    kube: FakeKube, reconciler: Reconciler
+) -> None:
+    await once(reconciler)
+    holders = [{"uuid": "GPU-1", "share": "a", "slots": [0], "pods": ["ml/train"]}]
+    await report(kube, reconciler, daemons=[daemon()], holders=holders)
+    await once(reconciler)
+    kube.remove(GPU_SHARES, "a")
+    for _ in range(2):
+        await report(kube, reconciler)
+        await once(reconciler)
+    assert kube.has(DAEMON_SETS, DAEMON_SET)
+    await report(kube, reconciler, daemons=[daemon(drained=True)], holders=[])
+    await once(reconciler)
+    await report(kube, reconciler, daemons=[])
+    await once(reconciler)
+    assert not kube.has(DAEMON_SETS, DAEMON_SET)
+
+
+async def test_a_share_that_cannot_be_held_gets_no_gpu(kube: FakeKube, reconciler: Reconciler, clock: Clock) -> None:
+    kube.fail("apply gpushares/a", FORBIDDEN)
+    for _ in range(2):  # the second time it waits for its back-off
+        await once(reconciler)
+    assert kube.live(GPU_NODES, "n1")["spec"].get("assignments") in (None, [])
+    assert not kube.has(DAEMON_SETS, DAEMON_SET)
+    kube.heal()
+    clock.now += FIRST_BACKOFF
+    await once(reconciler)
+    assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == [{"uuid": "GPU-1", "share": "a"}]
 
 
 async def test_the_daemon_set_of_a_live_share_outlasts_its_last_node(kube: FakeKube, reconciler: Reconciler) -> None:

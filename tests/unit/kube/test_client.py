@@ -227,6 +227,16 @@ async def test_a_list_watch_goes_on_after_a_silence_and_finds_what_it_did_not_he
         follows.cancel()
 
 
+async def test_a_watch_that_ends_at_once_without_a_word_is_not_begun_again_and_again() -> None:
+    """As behind a proxy that lets no stream through."""
+    async with serving() as (server, kube):
+        server.closing.set()
+        follows = asyncio.create_task(Reflector(kube, PODS, lambda: None).run())
+        await asyncio.sleep(0.5)
+        assert server.watches == 1
+        follows.cancel()
+
+
 async def test_the_kernel_asks_after_the_other_side_of_a_connection_that_is_idle_for_15_s() -> None:
     async with serving(lines=[event(1)]) as (server, kube):
         watch = aiter(kube.watch(PODS, None, "1", {}))

@@ -23,7 +23,7 @@ def patch_of(of: GpuShare, *containers: ContainerPast) -> Any:
     ("case", "of", "containers", "memory"),
     [
         ("a tenth above the most seen, in steps of 256 MiB", share(), [container(5000), container(900)], "5632Mi"),
-        ("at least what a context needs", share(), [container(100)], "512Mi"),
+        ("at least what a context needs with all threads", share(), [container(100)], "768Mi"),
         ("nothing, where it would save less than a tenth", share(), [container(13_800)], None),
         ("nothing, where all of it was used", share(), [container(16_384)], None),
         ("nothing, where nobody was seen", share(), [], None),

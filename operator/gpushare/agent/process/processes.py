@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpushare.procfs import PROC, Owner, owners_of, read_start_time, read_text, start_time
+from gpushare.procfs import PROC, TICKS_PER_SECOND, Owner, owners_of, read_start_time, read_text, start_time
 
 MAX_ANCESTORS = 32
 MAX_COMMAND_BYTES = 4096
@@ -53,6 +53,11 @@ class Ancestor:
 
 def identity(process: ProcessIdentity) -> Identity:
     return process.pid, process.started
+
+
+def started_at(process: ProcessIdentity) -> float:
+    """In CLOCK_BOOTTIME seconds (proc(5): start times count from boot)."""
+    return process.started / TICKS_PER_SECOND
 
 
 def is_alive(process: ProcessIdentity, proc: Path = PROC) -> bool:

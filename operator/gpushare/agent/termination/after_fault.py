@@ -14,7 +14,6 @@ not answer. Until then what was sent to it is remembered, and its grace period g
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,6 @@ from gpushare.procfs import PROC, read_start_of_running
 
 LOG = logging.getLogger(__name__)
 
-TICKS = os.sysconf("SC_CLK_TCK")
 SCAN_SECONDS = 1.0
 PROC_SECONDS = 5.0
 
@@ -81,11 +79,6 @@ def next_signal(now: float, due: float, sent: Mapping[Signals, float], grace: fl
     if Signals.SIGTERM not in sent:
         return Signals.SIGTERM
     return Signals.SIGKILL if Signals.SIGKILL not in sent and now >= sent[Signals.SIGTERM] + grace else None
-
-
-def started_at(process: Process) -> float:
-    """In CLOCK_BOOTTIME seconds (proc(5): start times count from boot)."""
-    return process.started / TICKS
 
 
 class FaultedClientReaper:
@@ -158,7 +151,7 @@ class FaultedClientReaper:
 
     def _faulted_clients(self, fault: GpuFault) -> list[Process]:
         """Blocks. A process that is younger than the fault has reused a client's PID."""
-        return [it for it in processes.read_all(fault.clients, self._proc) if started_at(it) <= fault.since]
+        return [it for it in processes.read_all(fault.clients, self._proc) if processes.started_at(it) <= fault.since]
 
     def _next_signal(self, fault: GpuFault, process: Process) -> Signals | None:
         owner = pod_of(process, self._pods())

@@ -37,6 +37,7 @@ from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import container_name, full_name, stop_signals
 from gpushare.log_on_change import LogOnChange
+from gpushare.mps.clock import boot_clock
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.procfs import PROC, Owner, owner_among
 
@@ -116,7 +117,7 @@ class ClientGuard:
         owner = owner_among(process.owners, departures)
         if owner is None:
             return None
-        departure = first_departure(departures.get(owner.pod_uid, ()), owner)
+        departure = first_departure(departures.get(owner.pod_uid, ()), owner, processes.started_at(process))
         if departure is None or self._retry_at.get(identity(process), now) > now:
             return None
         if self._terminator.was_asked(self._uuid, process):
@@ -149,13 +150,13 @@ class DepartureGuard:
         gpus: Callable[[], Collection[Uuid]],
         terminator: ClientTerminator,
         record: Callable[[Event], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = boot_clock,
         wall: Callable[[], float] = time.time,
         proc: Path = PROC,
     ) -> None:
         """`pods`: this node's by uid. `gpus`: those with an MPS daemon. `record`: takes an event, and never waits.
 
-        `clock`: seconds, monotonic. `wall`: seconds since 1970.
+        `clock`: CLOCK_BOOTTIME seconds. `wall`: seconds since 1970.
         """
         self._pods = pods
         self._gpus = gpus

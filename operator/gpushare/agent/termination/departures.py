@@ -26,6 +26,8 @@ SPARE_SECONDS = 2.0
 """A client is terminated this long before the kubelet would kill it."""
 LONGEST_RESTART_SECONDS = 600.0
 """More than lies between a container's end and its next start: the kubelet's longest back-off is five minutes."""
+EVENT_SECONDS = 1.0
+"""The time in an event is cut to whole seconds."""
 VANISHED_SECONDS = 10.0
 """The kubelet needs a few seconds to end a pod that was deleted by force, or a container once its time is over."""
 
@@ -34,9 +36,10 @@ VANISHED_SECONDS = 10.0
 class Departure:
     """The end of a pod, or of one container of it.
 
-    `kill_at`: when the kubelet may kill what is left, on the clock of `now`. `grace`: seconds before that. `why`
+    `kill_at`: when the kubelet may kill what is left, in CLOCK_BOOTTIME seconds. `grace`: seconds before that. `why`
     completes "its pod …". `container`: the only one that departs; empty: the whole pod. `container_id`: of the instance
-    that departs, since its successor has the same name; empty where the pod's status did not show it.
+    that departs, since its successor has the same name; empty where the pod's status did not show it. `killed_at`: when
+    the kubelet reported its end.
     """
 
     pod: Object
@@ -45,13 +48,16 @@ class Departure:
     why: str
     container: str = ""
     container_id: str = ""
+    killed_at: float = 0.0
 
-    def includes(self, owner: Owner) -> bool:
-        """Whether it ends a process of `owner`, which is one of this pod's."""
+    def includes(self, owner: Owner, started: float) -> bool:
+        """Whether it ends a process of `owner`, which is one of this pod's. `started`: in CLOCK_BOOTTIME seconds."""
         if not self.container:
             return True
         if self.container_id:
             return owner.container_id == self.container_id
+        if started > self.killed_at + EVENT_SECONDS:
+            return False  # the successor's
         return container_name(self.pod, owner.container_id) in ("", self.container)
 
 
@@ -63,9 +69,11 @@ def is_due(now: float, kill_at: float, ends_itself: bool) -> bool:
     return not ends_itself or now >= kill_at - SPARE_SECONDS
 
 
-def first_departure(departures: Iterable[Departure], owner: Owner) -> Departure | None:
-    """The one that ends a process of `owner` first. `departures`: all of its pod."""
-    return min((one for one in departures if one.includes(owner)), key=lambda one: one.kill_at, default=None)
+def first_departure(departures: Iterable[Departure], owner: Owner, started: float) -> Departure | None:
+    """The one that ends a process of `owner` first. `departures`: all of its pod. `started`: when the process did, in
+    CLOCK_BOOTTIME seconds.
+    """
+    return min((one for one in departures if one.includes(owner, started)), key=lambda one: one.kill_at, default=None)
 
 
 def deletion(pod: Object) -> tuple[float, str] | None:
@@ -106,17 +114,18 @@ class DepartureTracker:
             return False
         instance, started = _latest_instance(pod, kill.container)
         grace = kubelet_kills.grace_seconds(kill, pod)
-        kill_at = now + grace - max(0.0, wall - kill.at)
+        killed_at = now - max(0.0, wall - kill.at)
+        kill_at = killed_at + grace
         if _is_earlier_instances(kill.at, started, wall) or kill_at + VANISHED_SECONDS < now:
             return False
-        departure = Departure(pod, kill_at, grace, kubelet_kills.why(kill), kill.container, instance)
+        departure = Departure(pod, kill_at, grace, kubelet_kills.why(kill), kill.container, instance, killed_at)
         self._killed.setdefault((kill.pod_uid, kill.container, instance), departure)
         return True
 
     def update(self, pods: Mapping[str, Object], now: float, wall: float) -> dict[str, tuple[Departure, ...]]:
         """The departures of now by pod uid, of pods that ask for a GPU. `pods`: this node's, by uid.
 
-        `now`: monotonic seconds. `wall`: seconds since 1970.
+        `now`: CLOCK_BOOTTIME seconds. `wall`: seconds since 1970.
         """
         asking = {uid: pod for uid, pod in pods.items() if asks_for_gpu(pod)}
         deleted = {
@@ -167,11 +176,15 @@ class DepartureTracker:
 def _latest_instance(pod: Object, container: str) -> tuple[str, float]:
     """(the runtime's id of the container's latest instance, when it started in seconds since 1970).
 
-    Empty and 0 where the pod's status does not show it, or if the whole pod is meant.
+    Empty and 0 where the pod's status does not show it, or if the whole pod is meant. The status of a container that is
+    started again shows the instance before, which has ended, until the kubelet has started all that it was about to.
     """
     for status in container_statuses(pod):
         if container and status.get("name") == container:
-            started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
+            running = (status.get("state") or {}).get("running")
+            if running is None:
+                break
+            started = running.get("startedAt")
             return container_id(status), parse_timestamp(started).timestamp() if started else 0.0
     return "", 0.0
 

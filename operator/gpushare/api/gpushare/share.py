@@ -94,6 +94,15 @@ class GpuShare(ApiModel):
     def max_wait_seconds(self) -> int | None:
         return None if self.spec.max_wait is None else parse_duration(self.spec.max_wait)
 
+    def read_amounts(self) -> None:
+        """ValueError: an amount or a duration cannot be read. The schema's own rules are made of floats."""
+        memory, limits = self.clients.memory, self.clients.memory.limits
+        limited = (limits.max, limits.default) if limits is not None else ()
+        sizes = (amount for size in self.spec.sizes for amount in (size.memory, size.memory_limit))
+        for amount in (memory.default, memory.max, *limited, *sizes):
+            parse_mib(amount or memory.default)
+        _ = self.fault_timeout_seconds, self.max_wait_seconds
+
     @property
     def contexts_per_gpu(self) -> int:
         return self.clients.per_gpu * self.clients.processes

@@ -26,7 +26,7 @@ from gpushare.cli.trial.runner import ClusterRunner, TrialProgram, TrialRequest
 from gpushare.cli.trial.usage import AgentUsage
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, Object
 from gpushare.recommend.advice import client_patch, patch_command
-from gpushare.recommend.memory import memory_patch
+from gpushare.recommend.memory import least_memory, memory_patch
 from gpushare.trial.cases import CaseOutcome, TrialCase, TrialMode, counted, next_run
 from gpushare.trial.options import add_figures, add_plan, add_times, figures_of, plan_of, times_of
 from gpushare.trial.records import TrialRecord
@@ -143,7 +143,7 @@ def change_of(verdict: TrialVerdict, rows: Sequence[TrialRow], share: GpuShare) 
     if best.case.total != share.clients.per_gpu:
         clients["perGpu"] = best.case.total
     seen = [row.memory_mib for row in rows if row.memory_mib is not None and row.case.total <= best.case.total]
-    if seen and (wanted := memory_for(max(seen))) < share.memory_default_mib:
+    if seen and (wanted := max(memory_for(max(seen)), least_memory(share))) < share.memory_default_mib:
         clients["memory"] = memory_patch(share, wanted)
     return client_patch(**clients) if clients else None
 

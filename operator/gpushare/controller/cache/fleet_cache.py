@@ -275,7 +275,8 @@ def known_share(obj: Object) -> KnownShare:
     name, uid, status = metadata["name"], metadata.get("uid", ""), obj.get("status") or {}
     try:
         share = GpuShare.model_validate({**obj, "metadata": _without_version(metadata)})
-    except ValidationError as error:
+        share.read_amounts()
+    except ValueError as error:  # a ValidationError too
         LOG.error("GpuShare %s cannot be read: %s", name, error)
         return KnownShare(name, uid, None, str(error), status)
     return KnownShare(name, uid, share, status=status)

@@ -6,7 +6,6 @@ nothing differs, nothing is written.
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
@@ -16,9 +15,6 @@ from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import MANAGER, Write, WriteStage, stamp_of
 from gpushare.kube.cache.store import Key
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
-
-AT_ONCE = 200
-"""Writes of templates in one round: there may be thousands, and other changes must not wait for all of them."""
 
 
 def claim_writes(shares: Iterable[GpuShare], claims: ClaimCache, settings: OperatorSettings) -> list[Write]:
@@ -37,7 +33,7 @@ def claim_writes(shares: Iterable[GpuShare], claims: ClaimCache, settings: Opera
     }
     return [
         *_writes(DEVICE_CLASSES, classes, claims.all(DEVICE_CLASSES), WriteStage.RUN),
-        *islice(_writes(CLAIM_TEMPLATES, templates, claims.all(CLAIM_TEMPLATES), WriteStage.REACH), AT_ONCE),
+        *_writes(CLAIM_TEMPLATES, templates, claims.all(CLAIM_TEMPLATES), WriteStage.REACH),
     ]
 
 

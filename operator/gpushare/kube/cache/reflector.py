@@ -21,6 +21,8 @@ __all__ = ["Follower", "Key", "ListWatch", "Reflector"]
 LOG = logging.getLogger(__name__)
 FIRST_BACKOFF = 0.5
 LAST_BACKOFF = 15.0
+SHORT_SECONDS = 1.0
+"""A watch that ends sooner, without an event, is not begun anew at once; client-go's measure."""
 MOST_DOUBLINGS = 10
 MOST_REFUSALS = 20
 """In a row, of the version that a Follower goes on from: about four minutes with back-off. The API server keeps
@@ -65,12 +67,15 @@ class _Following:
 
     async def _watch(self, version: str) -> str:
         """Follows one watch request to its end; returns the last version seen."""
+        began, told = asyncio.get_running_loop().time(), False
         async for event in self._kube.watch(self._resource, self._namespace, version, self._selectors):
-            self._failures = 0
+            self._failures, told = 0, True
             version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
                 self._take(event["type"], event["object"])
             self._reached(version)
+        if not told and asyncio.get_running_loop().time() - began < SHORT_SECONDS:
+            await asyncio.sleep(SHORT_SECONDS)  # ended at once, as behind a proxy or at a server that shuts down
         self._failures = 0
         return version
 

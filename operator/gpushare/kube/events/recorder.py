@@ -96,7 +96,8 @@ class EventRecorder:
 
     async def flush(self) -> None:
         """Returns once all that was recorded is written, given up, or to be tried again."""
-        await asyncio.gather(*self._requests, return_exceptions=True)
+        if self._requests:
+            await asyncio.wait(self._requests)  # who is cancelled meanwhile takes no event along, unlike with `gather`
 
     async def close(self) -> None:
         """Gives up what is not written yet."""

@@ -18,7 +18,7 @@ from gpushare.mps.supervisor.daemon_log import DaemonLog
 from gpushare.mps.supervisor.daemon_process import DaemonProcess, command_name, is_mps
 from gpushare.mps.supervisor.observation import ControlAnswer, DaemonObservation, GpuUse, Link, NonMpsProcess, Server
 from gpushare.mps.supervisor.state import Shown, SupervisorState
-from gpushare.mps.wire import DaemonLimits, DaemonState
+from gpushare.mps.wire import AHEAD_SECONDS, DaemonLimits, DaemonState
 from gpushare.nvml.types import GpuProcesses, Nvml, NvmlError
 
 REREAD_SECONDS = 30.0
@@ -142,7 +142,8 @@ class Gatherer:
         unread = state.server_limits is None or stale
         if state.server is not None and state.server_limits_written is not None and unread:
             with self._server_limits:
-                state = replace(state, server_limits=Shown(*self.control.server_limits(state.server)))
+                limits = Shown(*self.control.server_limits(state.server))
+                state = replace(state, server_limits=limits, read_at=now)
         return state
 
     def _gpu_use(self, server: Server | None) -> GpuUse:
@@ -166,7 +167,7 @@ class Gatherer:
         state = read_model(self._gpu.state, DaemonState).value
         if state is None or state.share == self._share or state.stopped:
             return ""
-        return state.share if 0 <= now - state.heartbeat < LIVING_SECONDS else ""
+        return state.share if -AHEAD_SECONDS <= now - state.heartbeat < LIVING_SECONDS else ""
 
 
 def _pids(processes: GpuProcesses) -> frozenset[int]:

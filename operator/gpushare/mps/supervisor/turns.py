@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gpushare.mps.control import ControlCommands, ControlError
+from gpushare.mps.control import ControlCommands, ControlError, RefusedError
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.protocol import MpsProtocol
 from gpushare.mps.supervisor.namespaces import Namespaces
@@ -72,25 +72,34 @@ class TurnLimits:
         return self._terms is not None and (self._threads, self._memory_mib) != _ceiling(self._terms)
 
     def set(self, terms: Terms, grant: ClientGrant) -> None:
-        """To those of `grant`, and never above the share's. ControlError."""
+        """To those of `grant`, and never above the share's. ControlError; also where the server is in FAULT, of which
+        `terms` may not know yet.
+        """
         if self._terms is None or self._terms.server != terms.server:
             self._threads, self._memory_mib = _ceiling(terms)
         self._terms = terms
         ceiling = terms.ceiling
-        self._change(terms.server, min(grant.threads, ceiling.threads), min(grant.memory_mib, ceiling.memory_mib))
+        wanted = min(grant.threads, ceiling.threads), min(grant.memory_mib, ceiling.memory_mib)
+        if wanted != (self._threads, self._memory_mib):
+            if self._in_fault(terms.server):
+                raise RefusedError(f"get_server_status {terms.server}", FAULT)
+            self._change(terms.server, *wanted)
 
     def restore(self) -> None:
         """To the share's. ControlError: they are unknown, and the next turn sets them."""
         terms = self._terms
         if terms is not None and self.changed:
             try:
-                # To change the limits of a server in FAULT hangs the daemon (measured); such a server is replaced.
-                if self._control.server_status(terms.server) != FAULT:
+                if not self._in_fault(terms.server):
                     self._change(terms.server, *_ceiling(terms))
             except BaseException:
                 self._threads = self._memory_mib = UNKNOWN  # others may set them before the next turn
                 raise
         self._terms = None
+
+    def _in_fault(self, server: int) -> bool:
+        """To change the limits of such a server hangs the daemon (measured); it is replaced."""
+        return self._control.server_status(server) == FAULT
 
     def _change(self, server: int, threads: int, memory_mib: int) -> None:
         """Only what differs. A value counts as unknown until the server has it."""

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gpushare.agent.termination.after_fault import TICKS, FaultedClientReaper, GpuFault, faults_of, next_signal
+from gpushare.agent.termination.after_fault import FaultedClientReaper, GpuFault, faults_of, next_signal
 from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.events.event import Event
 from gpushare.mps.wire import DaemonState
+from gpushare.procfs import TICKS_PER_SECOND
 from tests.unit.agent.departing_pods import Node, pod, uid
 
 GPU = "GPU-0"
@@ -105,7 +106,7 @@ class World(Node):
         return [GpuFault(GPU, "inference", self.since, TIMEOUT, clients)] if clients else []
 
     def faulted(self, pid: int, number: int = 1, started: float = 500.0) -> None:
-        self.client(pid, number, started=int(started * TICKS))
+        self.client(pid, number, started=int(started * TICKS_PER_SECOND))
         self.clients.append(pid)
 
     def gone(self, pid: int) -> None:

@@ -23,6 +23,9 @@ WALL = 1767225600.0
 """2026-01-01T00:00:00Z, when the events of these tests happened."""
 OTHER = "cd" * 32
 APP, SIDE = Owner(uid(1), CONTAINER), Owner(uid(1), OTHER)
+EARLY, LATE = 1.0, 110.0
+"""CLOCK_BOOTTIME seconds: when a process started that was there before any kill of these tests, which come at 100; and
+one that was not."""
 LIVENESS = "Container app failed liveness probe, will be restarted"
 
 
@@ -136,11 +139,11 @@ def test_only_the_container_that_is_killed_departs() -> None:
     tracker, found = DepartureTracker(), pod()
     assert tracker.add_kill(kill(message=LIVENESS), {uid(1): found}, 100.0, WALL)
     departing = update(tracker, found, now=100.0)
-    departure = first_departure(departing, APP)
+    departure = first_departure(departing, APP, EARLY)
     assert departure is not None
     assert departure.kill_at == 130.0
     assert departure.why == f"loses container app, which the kubelet ends ({LIVENESS})"
-    assert first_departure(departing, SIDE) is None
+    assert first_departure(departing, SIDE, EARLY) is None
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_a_pod_that_the_kubelet_ends_as_a_whole_departs_with_all_its_containers(
     tracker, found = DepartureTracker(), pod()
     tracker.add_kill(reported, {uid(1): found}, 100.0, WALL)
     departing = update(tracker, found, now=100.0)
-    assert [first_departure(departing, owner) is not None for owner in (APP, SIDE)] == [True, True]
+    assert [first_departure(departing, owner, EARLY) is not None for owner in (APP, SIDE)] == [True, True]
     assert departing[0].why == why
 
 
@@ -207,7 +210,7 @@ def test_a_container_that_was_started_again_is_not_the_one_that_was_killed() -> 
     tracker, found = DepartureTracker(), pod()
     tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL)
     successor = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{OTHER}"}])
-    assert first_departure(update(tracker, successor, now=105.0), SIDE) is None
+    assert first_departure(update(tracker, successor, now=105.0), SIDE, EARLY) is None
 
 
 def test_an_event_that_comes_after_the_container_was_started_again_does_not_count() -> None:
@@ -226,7 +229,7 @@ def test_an_event_that_comes_late_leaves_less_time() -> None:
 def test_the_status_may_not_know_the_container_yet() -> None:
     tracker, found = DepartureTracker(), pod(containerStatuses=[])
     tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL)
-    assert first_departure(update(tracker, found, now=100.0), APP) is not None
+    assert first_departure(update(tracker, found, now=100.0), APP, EARLY) is not None
 
 
 @pytest.mark.parametrize(
@@ -255,7 +258,7 @@ def test_an_eviction_shortens_the_time_of_a_deletion() -> None:
     tracker, deleted = DepartureTracker(), pod(grace=3600)
     update(tracker, pod(), now=100.0)
     assert tracker.add_kill(kill(**EVICTED), {uid(1): deleted}, 200.0, WALL)
-    departure = first_departure(update(tracker, deleted, now=200.0), APP)
+    departure = first_departure(update(tracker, deleted, now=200.0), APP, EARLY)
     assert departure is not None
     assert departure.kill_at == 201.0
 
@@ -309,3 +312,16 @@ def test_a_container_departs_whenever_its_node_says_that_it_was_started(
     found = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{CONTAINER}", "state": running}])
     reported = kill(lastTimestamp=f"2026-01-01T{killed}Z")
     assert DepartureTracker().add_kill(reported, {uid(1): found}, 100.0, noon + 1) is departs
+
+
+@pytest.mark.parametrize("state", [{"waiting": {"reason": "CrashLoopBackOff"}}, {"terminated": {"exitCode": 1}}, {}])
+def test_of_an_instance_that_the_status_does_not_show_yet_the_clients_are_ended_and_not_its_successors(
+    state: dict[str, Any],
+) -> None:
+    """As in a container that starts again: until its postStart hook has ended, the status shows the instance before."""
+    tracker, found = DepartureTracker(), pod()
+    found["status"]["containerStatuses"][0]["state"] = state
+    tracker.add_kill(kill(message="FailedPostStartHook"), {uid(1): found}, 100.0, WALL)
+    departing = update(tracker, found, now=100.0)
+    assert first_departure(departing, SIDE, EARLY) is not None
+    assert first_departure(departing, SIDE, LATE) is None

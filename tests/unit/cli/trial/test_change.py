@@ -67,7 +67,7 @@ CASES: dict[str, tuple[GpuShare, tuple[TrialRow, ...], dict[str, Any]]] = {
     "the least that a context needs": (
         share(),
         (row(1, 1.0, 9), row(4, 3.6, 9)),
-        {"perGpu": 4, "memory": {"default": "512Mi"}},
+        {"perGpu": 4, "memory": {"default": "768Mi"}},
     ),
     "pods may ask for more": (
         share(overcommit=True),

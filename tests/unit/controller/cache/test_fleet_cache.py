@@ -156,3 +156,12 @@ def test_a_change_of_the_slots_held_alone_is_told_apart() -> None:
     put(4, [0, 1], draining=True)
     put(5, [0], draining=True)
     assert seen[3:] == ["changed", "changed"], "a GPU that drains waits for its last slot"
+
+
+def test_a_share_whose_amounts_cannot_be_read_counts_as_unreadable(cache: Counted) -> None:
+    """The schema compares such amounts as floats, and takes this one for whole bytes."""
+    odd = share(1)
+    odd["spec"] = {"clients": {"perGpu": 1, "memory": {"default": "16.001061338Gi"}}}
+    cache.shares.put(odd)
+    with pytest.raises(UnreadableError, match=r"'16\.001061338Gi' is not a whole number"):
+        cache.snapshot(EPOCH)

@@ -153,7 +153,31 @@ def test_the_gain_is_of_processes_that_ran_more_than_once_before_all_others(tmp_
     twice = processes(OTHER, 10.0, mps, *again)
     (tmp_path / "h100/compare-bert-2.json").write_text(json.dumps(twice.as_json()))
     [gain] = gains(tmp_path / "h100")
-    assert (gain.runs, gain.processes.median, gain.elsewhere) == (2, 5.0, True)
+    assert (gain.runs, gain.processes.median, gain.elsewhere) == ((2,), 5.0, True)
+
+
+def test_machines_that_ran_as_many_processes_more_than_once_are_shown_together(tmp_path: Path) -> None:
+    def twice(uuid: str, *mps: float) -> Comparison:
+        runs = [measured(case(TrialMode.MPS, 2), rate) for rate in mps]
+        first, second = (processes(uuid, 20.0, run).outcomes for run in runs)
+        return replace(processes(uuid, 20.0), outcomes=(*first, *(replace(one, repeat=1) for one in second)))
+
+    store(tmp_path, twice(HERE, 40.0, 44.0), {})
+    (tmp_path / "h100/compare-bert-2.json").write_text(json.dumps(twice(OTHER, 60.0, 56.0).as_json()))
+    [gain] = gains(tmp_path / "h100")
+    assert gain.runs == (2, 2)
+    assert gain.processes.text() == "2.50 (2.00–3.00)"
+    assert gain.alone is not None
+    assert gain.alone.text() == "1.00 (0.80–1.20)"
+
+
+def test_nothing_is_told_against_one_alone_that_was_slow_in_some_windows(tmp_path: Path) -> None:
+    bare = processes(HERE, 20.0, measured(case(TrialMode.MPS, 2), 40.0))
+    for rates, told in (((80.0, 100.0), True), ((79.0, 100.0), False)):
+        outcomes = (measured(ALONE, *rates), *bare.outcomes[1:])
+        store(tmp_path, replace(bare, outcomes=outcomes), {})
+        [gain] = gains(tmp_path / "h100")
+        assert (gain.alone is not None) is told
 
 
 @pytest.mark.parametrize(

@@ -278,6 +278,16 @@ async def test_of_many_events_few_are_on_the_way_at_a_time_and_all_are_written(k
     assert len(stored(kube)) == MAX_REQUESTS
 
 
+async def test_whoever_waits_for_events_and_gives_up_takes_none_along(kube: FakeKube) -> None:
+    recorder = EventRecorder(SlowKube(kube), "gpushare-agent", "agent-1", clock=lambda: 0.0)
+    recorder.record(ABOVE)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await recorder.flush()
+    await recorder.flush()
+    assert stored(kube) == [(ABOVE.note, 1)]
+
+
 recorded = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.booleans(), st.booleans()), max_size=40)
 
 

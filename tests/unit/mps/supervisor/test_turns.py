@@ -87,6 +87,15 @@ def test_a_turn_has_the_grants_limits_until_the_broker_hangs_up(stand: Stand) ->
     assert stand.commands.limits == "50 8192M"
 
 
+def test_no_limit_of_a_server_in_fault_is_changed_of_which_the_supervisor_does_not_know_yet(stand: Stand) -> None:
+    stand.commands.status = "FAULT"
+    sock, answer = stand.ask(10, 1024)
+    sock.close()
+    stand.until_free()
+    assert (answer.server_pid, stand.commands.changes) == (0, [])
+    assert "FAULT" in answer.wait
+
+
 def test_turns_come_one_after_the_other(stand: Stand) -> None:
     first, _ = stand.ask(10, 1024)
     second = threading.Thread(target=lambda: stand.ask(20, 2048)[0].close())
