@@ -222,6 +222,13 @@ def note_of_ends(ends: Sequence[float], longest: float, known_to: float = 0.0) -
     return f"copies ended up to {between:.1f} s apart: they did not run beside each other all the time"
 
 
+def note_of_latency(printed: PrintedFigures, windows: Sequence[WindowFigures]) -> str:
+    """Empty, or that latencies were to be found and were not."""
+    if printed.latency is None or any(value is not None for window in windows for value in window.p99_ms):
+        return ""
+    return "no line within the windows had a latency: does --latency-json or --latency-regex name what is printed?"
+
+
 def figures_by_program(programs: int, owners: Sequence[int], figures: Sequence[CopyFigures]) -> WindowFigures:
     """One window of all copies. `owners`: of each copy, the place of its program among so many."""
     return window_of(

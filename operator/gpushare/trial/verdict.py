@@ -41,6 +41,9 @@ class TrialVerdict:
 
 def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
     """`timed` is False for figures whose times are not those of a GPU: they get no verdict."""
+    failed = next((row for row in rows if row.case.mode is TrialMode.ALONE and row.ending is not Ending.MEASURED), None)
+    if failed is not None and not any(failed.rates):
+        return TrialVerdict(Answer.UNCLEAR, f"No verdict: {_which_alone(failed)} did not work ({failed.ending.value}).")
     if not timed:
         return TrialVerdict(Answer.UNTIMED, "No verdict: the GPU is simulated, so no time here is that of a GPU.")
     shared = [row for row in rows if row.case.mode.under_mps]
@@ -161,6 +164,10 @@ def _beside_slices(rows: Sequence[TrialRow]) -> str:
         return ""
     row, ratio = max(known, key=lambda one: one[0].case.total)
     return f". {counted(row.case)} {TITLES[row.case.mode]} did {ratio.text()} times the work of time slices"
+
+
+def _which_alone(row: TrialRow) -> str:
+    return f"{counted(row.case)}, alone," if len(row.case.copies) > 1 else "one copy alone"
 
 
 def _nothing(shared: Sequence[TrialRow]) -> str:

@@ -111,11 +111,13 @@ def _compare(
             repeat, case = following
             _say(f"repeat {repeat + 1}: {counted(case)}, {case.mode.value}")
             outcomes.append(one := runner.run_case(case, repeat))
+            for note in (note for note in one.notes if not any(note in before.notes for before in outcomes[:-1])):
+                _say(f"note: {note}")
             events.emit("run", mode=case.mode.value, copies=list(case.copies), repeat=repeat,
                         ending=one.ending.value, rates=[window.rates for window in one.windows],
                         timed=not monitor.simulated)  # fmt: skip
     except Exception as error:
-        ended = f"{type(error).__name__}: {error}"
+        ended = str(error) or type(error).__name__
         raise
     finally:
         _write(result(), events)

@@ -68,8 +68,11 @@ class Comparison:
         parts.append(self.verdict.sentence)
         share = self.share
         if share is not None:
-            parts.append("The share to apply:\n" + "\n".join(yaml_lines(share)))
+            parts.append(f"{APPLY}\n" + "\n".join(yaml_lines(share)))
         return "\n".join(parts)
+
+
+APPLY = "The share to apply. It takes every GPU of this product; gpus.perNode and nodeSelector of its spec narrow that:"
 
 
 def read(text: str) -> Comparison:

@@ -17,6 +17,7 @@ from gpushare.trial.printed import (
     figures_by_program,
     figures_from,
     note_of_ends,
+    note_of_latency,
 )
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
 from gpushare_workload.compare.copies import Copy, CopyGroup
@@ -54,6 +55,8 @@ class CaseRunner:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
         if sampler.memory_mib is None and not self.monitor.simulated:
             notes = (*notes, "the GPU's memory did not change: does the program use the GPU?")
+        if missing := note_of_latency(self.request.printed, windows):
+            notes = (*notes, missing)
         return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", sampler.busy_percent, sampler.memory_mib, notes)
 
     @contextmanager

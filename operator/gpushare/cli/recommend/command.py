@@ -41,6 +41,7 @@ from gpushare.recommend.sureness import duration
 
 DAY = 86400
 WINDOWS = range(3600, 90 * DAY + 1)
+DEFAULT_WINDOW = 7 * DAY
 WATCHES = range(10, 3600 + 1)
 """Seconds that may be asked for."""
 AT_ONCE = 4
@@ -66,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--window",
         metavar="TIME",
         type=_seconds(WINDOWS),
-        default=7 * DAY,
         help="how far to look back in Prometheus; default: 7d",
     )
     parser.add_argument("--bearer-token-file", metavar="FILE", help="a file with a token for Prometheus")
@@ -76,6 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     """Raises WrongInputError, and UnreachableError where neither the cluster nor Prometheus answers."""
+    if args.prometheus is None:
+        for option, value in (("--window", args.window), ("--bearer-token-file", args.bearer_token_file)):
+            if value is not None:
+                raise WrongInputError(f"{option}: is for Prometheus; give --prometheus URL too")
     api = None if args.prometheus is None else PrometheusApi(checked_url(args.prometheus), _token(args))
     asked, nodes_asked = cluster.items(GPU_SHARES), cluster.items(GPU_NODES)
     shares = [share for share in read(GpuShare, installed(asked)) if not share.deleting]
@@ -94,7 +98,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
             print(f"not reached, now and then or always: {'; '.join(unreached)}", file=sys.stderr, flush=True)
         source = "a watch of what the agents serve"
     else:
-        histories = _asked(api, shares, gpus, args.window, time.time())
+        histories = _asked(api, shares, gpus, args.window or DEFAULT_WINDOW, time.time())
         source = f"Prometheus at {api.url}"
     unused = unused_parts(nodes, [share.name for share in shares], datetime.now(UTC))
     found = [recommend(one) for one in histories]

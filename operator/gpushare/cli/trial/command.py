@@ -12,27 +12,39 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl import options
 from gpushare.cli.kubectl.cluster import Cluster, installed
+from gpushare.cli.kubectl.failures import UnreachableError
 from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
 from gpushare.cli.kubectl.views.objects import read
 from gpushare.cli.kubectl.wrong import WrongInputError, require
-from gpushare.cli.trial.manifest import LARGEST_MANIFEST, ManifestError, container_of, obstacles, read_template
+from gpushare.cli.trial.manifest import (
+    LARGEST_MANIFEST,
+    ManifestError,
+    asks_for_gpu,
+    container_of,
+    obstacles,
+    read_template,
+)
 from gpushare.cli.trial.runner import ClusterRunner, TrialProgram, TrialRequest
 from gpushare.cli.trial.usage import AgentUsage
-from gpushare.kube.resources import GPU_NODES, GPU_SHARES, Object
+from gpushare.kube.resources import GPU_NODES, GPU_SHARES, KubeError, Object
 from gpushare.recommend.advice import client_patch, patch_command
 from gpushare.recommend.memory import least_memory, memory_patch
-from gpushare.trial.cases import CaseOutcome, TrialCase, TrialMode, counted, next_run
+from gpushare.trial.cases import CaseOutcome, TrialCase, TrialMode, TrialPlan, counted, next_run
 from gpushare.trial.options import add_figures, add_plan, add_times, figures_of, plan_of, times_of
 from gpushare.trial.records import TrialRecord
 from gpushare.trial.rows import HEAD, TrialRow, cells_of
 from gpushare.trial.verdict import TrialVerdict, memory_for
+from gpushare.wording import count_of
 
+FAILED, INTERRUPTED = 2, 130
+"""Exit statuses of the plugin."""
 START_SECONDS = 600.0
 """An image may have to be pulled."""
 FREED_SECONDS, LOOK_SECONDS = 45.0, 1.0
@@ -78,8 +90,11 @@ def share_for(cluster: Cluster, name: str, copies: int, seconds: float = FREED_S
         if not (held and len(found) == 1) or time.monotonic() >= end:
             raise WrongInputError("; ".join(found))
         if not told:
-            waits = f"waiting for up to {seconds:.0f} s"
-            print(f"{held} slots are counted as held: {waits}", file=sys.stderr, flush=True)
+            are = "is" if held == 1 else "are"
+            _tell(
+                f"{count_of(held, 'slot')} {are} counted as held, as for a while after a pod has ended: waiting for up "
+                f"to {seconds:.0f} s"
+            )
             told = True
         time.sleep(min(LOOK_SECONDS, seconds / 10))
 
@@ -97,19 +112,46 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     timed = not any((node.get("status") or {}).get("simulated") for node in installed(cluster.items(GPU_NODES)))
     namespace = args.namespace or cluster.namespace().result()
     request = TrialRequest(programs, args.share, namespace, secrets.token_hex(3), printed, times)
-    outcomes: list[CaseOutcome] = []
-    runner = ClusterRunner(request, cluster, AgentUsage(cluster, args.system_namespace))
+    for program in programs:
+        if not program.asks_for_gpu:
+            _tell(f"{program.name} asks for no GPU: its container {program.container} gets the slot")
+    runner = ClusterRunner(request, cluster, AgentUsage(cluster, args.system_namespace), tell=_tell)
     with _one_signal():
-        try:
-            while (following := next_run(plan, outcomes)) is not None:
-                repeat, case = following
-                print(f"repeat {repeat + 1}: {_counted(case, request)}", file=sys.stderr, flush=True)
-                outcomes.append(runner.run_case(case, repeat))
-        finally:
-            runner.delete_all()
+        outcomes, ended, code = measured(plan, request, runner)
     names = [[program.name] for program in programs]
-    record = TrialRecord(names, plan, times, outcomes, timed, {"share": share.name})
-    return report_of(record, share, options.connection_flags(args))
+    record = TrialRecord(names, plan, times, outcomes, timed, {"share": share.name}, ended=ended)
+    report = report_of(record, share, options.connection_flags(args))
+    return replace(report, code=code) if ended else report
+
+
+def measured(plan: TrialPlan, request: TrialRequest, runner: ClusterRunner) -> tuple[list[CaseOutcome], str, int]:
+    """What was measured; why it is not all, and the exit status for that. Raises what ended a trial without a case."""
+    outcomes: list[CaseOutcome] = []
+    said = set[str]()
+    try:
+        while (following := next_run(plan, outcomes)) is not None:
+            repeat, case = following
+            _tell(f"repeat {repeat + 1}: {_counted(case, request)}")
+            outcomes.append(one := runner.run_case(case, repeat))
+            for note in {one.reason, *one.notes} - {""} - said:
+                said.add(note)
+                _tell(note)
+    except KeyboardInterrupt:
+        _tell("interrupted: its Jobs are being deleted")
+        if not outcomes:
+            raise
+        return outcomes, "it was interrupted", INTERRUPTED
+    except (KubeError, UnreachableError) as error:
+        if not outcomes:
+            raise
+        return outcomes, str(error), FAILED
+    finally:
+        runner.delete_all()
+    return outcomes, "", 0
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -> Report:
@@ -122,7 +164,8 @@ def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -
         [Column(name.upper()) for name in SHOWN],
         [tuple(cells_of(row, record.timed)[column] for column in columns) for row in rows],
     )
-    notes = [*_which(record), *record.stopped, *dict.fromkeys(note for row in rows for note in row.notes)]
+    ended = [f"This trial is not complete: {record.ended}."] if record.ended else []
+    notes = [*ended, *_which(record), *record.stopped, *dict.fromkeys(note for row in rows for note in row.notes)]
     told = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
     apply = [] if change is None else [("to apply:", ""), ("", patch_command(share.name, change, flags))]
     works = all(one.windows for one in record.outcomes if one.case.mode is TrialMode.ALONE and one.repeat == 0)
@@ -164,7 +207,7 @@ def programs_of(filename: str, beside: Sequence[str] = ()) -> tuple[TrialProgram
 def _program(option: str, file: str, name: str) -> TrialProgram:
     try:
         template = read_template(_text(file))
-        return TrialProgram(name, template, container_of(template))
+        return TrialProgram(name, template, container_of(template), asks_for_gpu(template))
     except ManifestError as error:
         raise ManifestError(f"{option} {file}: {error}") from None
 

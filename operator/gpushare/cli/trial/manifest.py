@@ -60,6 +60,12 @@ def container_of(template: Object) -> str:
     containers = template["spec"]["containers"]
     if any(not isinstance(one, dict) or not one.get("name") for one in containers):
         raise ManifestError("a container without a name")
+    for one in containers:
+        limits = (one.get("resources") or {}).get("limits") or {}
+        for resource in filter(_is_gpu, limits):
+            if str(limits[resource]) != "1":
+                asked = f"container {one['name']} asks for {resource}: {limits[resource]}"
+                raise ManifestError(f"{asked}, and a copy gets one slot: write 1")
     if len(containers) == 1:
         return str(containers[0]["name"])
     found = [str(one["name"]) for one in containers if any(map(_is_gpu, _resources(one)))]
@@ -69,6 +75,10 @@ def container_of(template: Object) -> str:
             "so that the trial knows whose figures to read"
         )
     return found[0]
+
+
+def asks_for_gpu(template: Object) -> bool:
+    return any(_is_gpu(resource) for one in template["spec"]["containers"] for resource in _resources(one))
 
 
 def job_of(template: Object, share: str, trial: str, copies: int, number: int, seconds: int) -> Object:

@@ -6,6 +6,7 @@ Jobs at their deadline and deletes them ten minutes later.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,8 +15,9 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gpushare.cli.trial.manifest import LABEL, job_name, job_of
-from gpushare.cli.trial.pods import JOB_LABEL, CopyPod, read_log
+from gpushare.cli.trial.pods import JOB_LABEL, CopyPod, read_log, tail_of
 from gpushare.cli.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
+from gpushare.kube.resources import KubeError
 from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, WindowFigures
 from gpushare.trial.options import RunTimes
 from gpushare.trial.printed import (
@@ -26,6 +28,7 @@ from gpushare.trial.printed import (
     figures_by_program,
     figures_from,
     note_of_ends,
+    note_of_latency,
 )
 
 Object = dict[str, Any]
@@ -34,6 +37,11 @@ Jobs = dict[str, int]
 """Of a case: by name the place of the program that each runs."""
 
 POLL_SECONDS = 1.0
+REFUSED_SECONDS = 5.0
+"""A webhook that does not answer for a moment is no reason to end a case."""
+TELL_SECONDS = 10.0
+"""A copy that has not begun after so long may never do."""
+MOST_NAMED = 3
 GONE_SECONDS = 120.0
 """For the pods of a case to end: their own grace, and the kubelet."""
 LOG_BYTES = 64 * 1024 * 1024
@@ -53,11 +61,14 @@ class KubectlRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrialProgram:
-    """`name`: of its file, for messages; `container`: of the template, the one whose figures count."""
+    """`name`: of its file, for messages; `container`: of the template, the one whose figures count. `asks_for_gpu`: so
+    the file says.
+    """
 
     name: str
     template: Object
     container: str
+    asks_for_gpu: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +99,10 @@ class ClusterRunner:
         usage: UsageReader,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """`tell`: takes what the user should know meanwhile."""
+        self._tell = tell
         self._request, self._kubectl, self._usage = request, kubectl, usage
         self._clock, self._sleep = clock, sleep
         self._number = 0
@@ -107,7 +121,8 @@ class ClusterRunner:
                 return CaseOutcome(case, repeat, ended.ending, reason=str(ended))
             except NoFiguresError as error:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
-        notes = (*notes, usage.problem) if usage.problem else notes
+        told = (usage.problem, note_of_latency(self._request.printed, windows))
+        notes = (*notes, *(note for note in told if note))
         return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", usage.busy_percent, usage.memory_mib, notes)
 
     def delete_all(self) -> None:
@@ -150,8 +165,10 @@ class ClusterRunner:
             usage.look(self._raise_for_ended(jobs, to_the_end=False), within_window=False)
             if self._clock() >= end:
                 silent = next(pod for pod, copy in zip(pods, lines, strict=True) if not any(it.rates for it in copy))
+                last = tail_of(self._log(silent, f"--tail={RECENT_LINES}"))
                 raise NoFiguresError(
-                    f"{silent.who} printed no figure within {request.times.start:g} s (--start-timeout)"
+                    f"{silent.who} printed no figure within {request.times.start:g} s (--start-timeout); its last "
+                    f"lines:\n{last}"
                 )
             self._sleep(POLL_SECONDS)
         begin = max(line.at for copy in lines for line in copy) + request.times.warmup
@@ -163,6 +180,7 @@ class ClusterRunner:
                 looked = self._raise_for_ended(jobs, to_the_end=False)
                 usage.look(looked, within_window=self._clock() >= warm + AGE_SECONDS)
                 self._sleep(POLL_SECONDS)
+            _raise_for_others(usage)
             # At each window's end: the kubelet keeps no more than the newest 10 MiB of a log at hand.
             at = begin + number * window
             since = f"--since-time={datetime.fromtimestamp(at, UTC).isoformat()}"
@@ -190,6 +208,7 @@ class ClusterRunner:
                     "end needs --seconds)"
                 )
             self._sleep(POLL_SECONDS)
+        _raise_for_others(usage)
         seconds = [end - begin for begin, end in runs]
         longest = max(seconds)
         figures = []
@@ -205,16 +224,38 @@ class ClusterRunner:
         return (_window(case, pods, figures),), tuple(note for note in notes if note)
 
     def _pods_once_started(self, jobs: Jobs, case: TrialCase) -> list[CopyPod]:
-        end = self._clock() + self._request.times.start
+        begin, refused_at, told = self._clock(), math.inf, ""
         while True:
             pods = self._raise_for_ended(jobs, to_the_end=True)
             if len(pods) == case.total and all(pod.started for pod in pods):
                 return pods
-            if self._clock() >= end:
-                reasons = (f"{pod.who}: {pod.waits_for}" for pod in pods if pod.waits_for)
-                why = next(reasons, f"{len(pods)} of {case.total} pods exist")
+            now = self._clock()
+            if len(pods) < case.total and now - begin >= REFUSED_SECONDS and (refused := self._refused(jobs)):
+                refused_at = min(refused_at, now)
+                if now - refused_at >= REFUSED_SECONDS:
+                    raise CaseEnded(Ending.FAILED, refused)
+            reasons = (f"{pod.who}: {pod.waits_for}" for pod in pods if pod.waits_for)
+            why = next(reasons, f"{len(pods)} of {case.total} pods exist")
+            if now - begin >= self._request.times.start:
                 raise CaseEnded(Ending.NO_ROOM, f"not all copies run after {self._request.times.start:g} s: {why}")
+            if why != told and now - begin >= TELL_SECONDS:
+                told = why
+                self._tell(f"waiting for up to {self._request.times.start:g} s (--start-timeout): {why}")
             self._sleep(POLL_SECONDS)
+
+    def _refused(self, jobs: Jobs) -> str:
+        """What was said to the Job controller when it was refused a pod, as by a webhook or a quota; empty if nothing,
+        or who runs the trial may not read events.
+        """
+        for job in jobs:
+            about = f"--field-selector=involvedObject.kind=Job,involvedObject.name={job},reason=FailedCreate"
+            try:
+                events = json.loads(self._run("get", "events", about, "--output=json")).get("items") or []
+            except KubeError:
+                return ""
+            if events:
+                return str(events[-1].get("message", "")).partition(" is forbidden: ")[2] or str(events[-1]["message"])
+        return ""
 
     def _raise_for_ended(self, jobs: Jobs, to_the_end: bool) -> list[CopyPod]:
         """The pods, by program and name. Raises CaseEnded."""
@@ -241,6 +282,16 @@ class ClusterRunner:
 
     def _run(self, *arguments: str, stdin: str | None = None) -> str:
         return self._kubectl.run(*arguments, f"--namespace={self._request.namespace}", stdin=stdin)
+
+
+def _raise_for_others(usage: UsageSampler) -> None:
+    """CaseEnded: the copies were not alone with each other."""
+    if usage.others:
+        who = ", ".join(sorted(usage.others)[:MOST_NAMED])
+        raise CaseEnded(
+            Ending.FAILED,
+            f"others used the same GPU meanwhile ({who}), so the figures would not be those of the copies",
+        )
 
 
 def _window(case: TrialCase, pods: Sequence[CopyPod], figures: Sequence[CopyFigures]) -> WindowFigures:

@@ -25,11 +25,12 @@ NOT_MEASURED = "memory and utilisation were not measured: "
 @dataclass(frozen=True, slots=True)
 class UsageReading:
     """What pods use now. `memory_mib`: of all of them together. `busy_percent`: of their GPU, which others may use too.
-    None: not known.
+    None: not known. `others`: pods that use memory of the same GPU, as namespace/name.
     """
 
     memory_mib: int | None
     busy_percent: float | None
+    others: frozenset[str] = frozenset()
 
 
 UsageReader = Callable[[str, str, Collection[str]], UsageReading]
@@ -49,10 +50,12 @@ class UsageSampler:
     problem: str = ""
     memory_mib: int | None = None
     """The most that all copies had at one time."""
+    others: set[str] = field(default_factory=set)
+    """Pods that used the same GPU within a window."""
     _busy: list[float] = field(default_factory=list)
 
     def look(self, pods: Sequence[CopyPod], within_window: bool) -> None:
-        """Memory counts at any time, utilisation only within the window."""
+        """Memory counts at any time, utilisation and others only within the window."""
         node = next((pod.node for pod in pods if pod.node), "")
         if not node or self.problem:
             return
@@ -63,8 +66,9 @@ class UsageSampler:
             return
         if found.memory_mib is not None:
             self.memory_mib = max(self.memory_mib or 0, found.memory_mib)
-        if within_window and found.busy_percent is not None:
-            self._busy.append(found.busy_percent)
+        if within_window:
+            self.others |= found.others
+            self._busy += [] if found.busy_percent is None else [found.busy_percent]
 
     @property
     def busy_percent(self) -> float | None:
@@ -104,6 +108,7 @@ def usage_in(metrics: str, namespace: str, pods: Collection[str]) -> UsageReadin
 
     memory: list[float] = []
     used: set[str] = set()
+    holders: dict[str, set[str]] = {}
     busy: dict[str, float] = {}
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
@@ -112,7 +117,11 @@ def usage_in(metrics: str, namespace: str, pods: Collection[str]) -> UsageReadin
             elif sample.name == USED and sample.labels["namespace"] == namespace and sample.labels["pod"] in pods:
                 memory.append(sample.value)
                 used.add(sample.labels["uuid"])
+            elif sample.name == USED and sample.value > 0:
+                holder = f"{sample.labels['namespace']}/{sample.labels['pod']}"
+                holders.setdefault(sample.labels["uuid"], set()).add(holder)
     return UsageReading(
+        others=frozenset(pod for uuid in used for pod in holders.get(uuid, ())),
         busy_percent=max((busy[uuid] for uuid in used & busy.keys()), default=None),
         memory_mib=-(-int(sum(memory)) // MIB) if memory else None,
     )

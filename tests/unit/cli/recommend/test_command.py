@@ -32,6 +32,8 @@ def plugin(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         (["--window=3"], "argument --window: '3': write a time such as 90s, 5m, 36h or 7d, from 1h to 90d"),
         (["--watch=2h"], "argument --watch: '2h': write a time such as 90s, 5m, 36h or 7d, from 10s to 1h"),
         (["--prometheus=http://h", "--watch=1m"], "not allowed with argument"),
+        (["--window=3d"], "error: --window: is for Prometheus; give --prometheus URL too"),
+        (["--bearer-token-file=/nowhere"], "error: --bearer-token-file: is for Prometheus; give --prometheus URL"),
         (["--prometheus=h:9090"], "error: --prometheus 'h:9090': is no URL of a Prometheus"),
         (["--prometheus=http://h", "--bearer-token-file=/nowhere"], "error: --bearer-token-file /nowhere: cannot be"),
         (["--prometheus=http://h", "--bearer-token-file=/dev/null"], "holds no token in one line"),

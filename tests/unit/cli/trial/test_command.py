@@ -9,8 +9,15 @@ from typing import Any
 
 import pytest
 
+from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.cli.trial.command import add_arguments, programs_of, run, share_for
+from gpushare.cli.trial.command import add_arguments, measured, programs_of, report_of, run, share_for
+from gpushare.cli.trial.runner import TrialRequest
+from gpushare.kube.resources import KubeError
+from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures
+from gpushare.trial.options import RunTimes
+from gpushare.trial.printed import PrintedFigures
+from gpushare.trial.records import TrialRecord
 from tests.unit.cli.trial.test_manifest import JOB, POD, share, text
 
 
@@ -44,6 +51,47 @@ def test_a_share_that_serves_for_no_trial_refuses_it_at_once() -> None:
     cluster = SharesOverTime(share(used=3, gpus=2), share())
     with pytest.raises(WrongInputError, match="has 2 ready GPUs"):
         share_for(cluster, "inference", 2, SECONDS)  # type: ignore[arg-type]
+
+
+class Interrupted:
+    """Runs one case, and is then ended."""
+
+    def __init__(self, by: BaseException, cases: int = 1) -> None:
+        self.by, self.cases, self.deleted = by, cases, False
+
+    def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
+        if not self.cases:
+            raise self.by
+        self.cases -= 1
+        return CaseOutcome(case, repeat, Ending.MEASURED, (WindowFigures(((100.0,),), (None,), (None,)),))
+
+    def delete_all(self) -> None:
+        self.deleted = True
+
+
+PLAN = TrialPlan((TrialMode.SLOTS,), (2, 4))
+REQUEST = TrialRequest((), "inference", "team", "ab12", PrintedFigures(), RunTimes(1.0, 4.0, 30.0))
+BROKEN = KubeError(500, "InternalError", "no leader")
+
+
+@pytest.mark.parametrize(
+    ("by", "ended", "code"), [(KeyboardInterrupt(), "it was interrupted", 130), (BROKEN, "no leader", 2)], ids=str
+)
+def test_what_was_measured_before_an_end_is_kept(by: BaseException, ended: str, code: int) -> None:
+    runner = Interrupted(by)
+    outcomes, why, status = measured(PLAN, REQUEST, runner)  # type: ignore[arg-type]
+    assert (len(outcomes), ended in why, status, runner.deleted) == (1, True, code, True)
+    record = TrialRecord([["app.yaml"]], PLAN, REQUEST.times, outcomes, timed=True, ended=why)
+    shared = share(clients={"perGpu": 8, "memory": {"default": "8Gi"}})
+    text = str(report_of(record, GpuShare.model_validate(shared)).parts)
+    assert "This trial is not complete" in text
+
+
+def test_an_end_before_anything_was_measured_is_that_of_the_command() -> None:
+    runner = Interrupted(KeyboardInterrupt(), cases=0)
+    with pytest.raises(KeyboardInterrupt):
+        measured(PLAN, REQUEST, runner)  # type: ignore[arg-type]
+    assert runner.deleted
 
 
 def test_a_share_with_one_slot_refuses_a_pair(tmp_path: Path) -> None:

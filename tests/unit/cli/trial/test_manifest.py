@@ -99,6 +99,10 @@ def test_a_file_that_a_trial_cannot_run_is_refused(manifest: str, words: str) ->
     [
         ([{"name": "a"}, {"name": "b"}], "0 of 2 containers ask for a GPU"),
         ([{"name": "a"}, {}], "a container without a name"),
+        (
+            [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": 2}}}],
+            "a asks for nvidia.com/gpu: 2, and a copy gets",
+        ),
     ],
 )
 def test_a_pod_whose_gpu_container_is_not_plain_is_refused(containers: list[dict[str, Any]], words: str) -> None:

@@ -15,7 +15,7 @@ from gpushare.cli.kubectl.output.report import Sentences, Table
 from gpushare.cli.trial.command import report_of
 from gpushare.cli.trial.manifest import LABEL
 from gpushare.cli.trial.pods import JOB_LABEL, read_log, tail_of
-from gpushare.cli.trial.runner import ClusterRunner, TrialProgram, TrialRequest
+from gpushare.cli.trial.runner import REFUSED_SECONDS, ClusterRunner, TrialProgram, TrialRequest
 from gpushare.cli.trial.usage import UsageReading, UsageUnknownError
 from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
 from gpushare.trial.options import RunTimes
@@ -53,7 +53,8 @@ class FakeKubectl:
 
     `fails`: the last line of a pod that exits with 1; `ends`: after so many seconds pods exit with 0, those of `train`
     `later`; `broken`: the command that kubectl fails with, at its run of that number; `rises`: by how much the rate of
-    all is higher with each second; `only`: the container to which `fails` and `silent` apply.
+    all is higher with each second; `only`: the container to which `fails` and `silent` apply. `refused`: what the Job
+    controller is told when it makes a pod.
     """
 
     slots: int = 8
@@ -67,6 +68,7 @@ class FakeKubectl:
     now: float = 0.0
     silent: bool = False
     rises: float = 0.0
+    refused: str = ""
     jobs: dict[str, FakeJob] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     since: list[float] = field(default_factory=list)
@@ -102,6 +104,11 @@ class FakeKubectl:
         return ""
 
     def _get(self, arguments: tuple[str, ...], stdin: str | None) -> str:
+        if arguments[1] == "events":
+            assert f"involvedObject.name={next(iter(self.jobs))},reason=FailedCreate" in arguments[2]
+            return json.dumps({"items": [{"message": self.refused}] if self.refused else []})
+        if self.refused:
+            return json.dumps({"items": []})
         if JOB_LABEL in arguments[2]:
             assert arguments[2] == f"--selector={JOB_LABEL} in ({','.join(self.jobs)})"
         elif self.now < self.gone_at:
@@ -151,6 +158,7 @@ class FakeAgent:
     kubectl: FakeKubectl
     problem: str = ""
     questions: int = 0
+    others: frozenset[str] = frozenset()
 
     def __call__(self, node: str, namespace: str, pods: Collection[str]) -> UsageReading:
         assert (node, namespace) == ("n1", "team")
@@ -160,7 +168,7 @@ class FakeAgent:
         jobs = list(self.kubectl.jobs.values())
         assert len(pods) == sum(job.copies for job in jobs)
         seconds = self.kubectl.now - jobs[0].began
-        return UsageReading(len(pods) * (1000 + 100 * int(seconds)), 10.0 * seconds)
+        return UsageReading(len(pods) * (1000 + 100 * int(seconds)), 10.0 * seconds, self.others)
 
 
 def runner(
@@ -170,10 +178,12 @@ def runner(
     agent: FakeAgent | None = None,
     windows: int = 1,
     programs: tuple[TrialProgram, ...] = (APP,),
+    told: list[str] | None = None,
 ) -> ClusterRunner:
     times = RunTimes(1.0, window, 30.0, windows)
     request = TrialRequest(programs, "inference", "team", "ab12", printed, times)
-    return ClusterRunner(request, kubectl, agent or FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep)
+    tell = [].append if told is None else told.append
+    return ClusterRunner(request, kubectl, agent or FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep, tell)
 
 
 def test_copies_are_measured_in_one_window_of_their_logs_and_deleted() -> None:
@@ -192,9 +202,15 @@ def test_copies_are_measured_in_one_window_of_their_logs_and_deleted() -> None:
         (FakeKubectl(fails="CUDA out of memory."), Ending.NO_MEMORY, "a copy got no GPU memory; its last lines:\n"),
         (FakeKubectl(fails="no such file"), Ending.FAILED, "exited with code 1; its last lines:\n"),
         (FakeKubectl(ends=4.0), Ending.FAILED, "exited with code 0: let it run longer, or leave --seconds out"),
-        (FakeKubectl(silent=True), Ending.FAILED, "printed no figure within 30 s (--start-timeout)"),
+        (FakeKubectl(silent=True), Ending.FAILED, "printed no figure within 30 s (--start-timeout); its last lines:\n"),
+        (FakeKubectl(refused='pods "a" is forbidden: exceeded quota'), Ending.FAILED, "exceeded quota"),
+        (
+            FakeKubectl(refused="admission webhook denied the request"),
+            Ending.FAILED,
+            "admission webhook denied the req",
+        ),
     ],
-    ids=["no slots", "no memory", "fails", "ends too early", "prints nothing"],
+    ids=["no slots", "no memory", "fails", "ends too early", "prints nothing", "quota", "webhook"],
 )
 def test_copies_that_do_not_work_are_told_and_deleted(kubectl: FakeKubectl, ending: Ending, words: str) -> None:
     outcome = runner(kubectl).run_case(FOUR, 0)
@@ -241,6 +257,36 @@ def test_an_agent_that_cannot_be_read_is_asked_once_and_told_and_all_else_is_mea
     outcome = runner(kubectl, agent=agent).run_case(FOUR, 0)
     assert (outcome.ending, outcome.memory_mib, outcome.busy_percent) == (Ending.MEASURED, None, None)
     assert (outcome.notes, agent.questions) == (("no right",), 1)
+
+
+def test_a_pod_that_is_refused_is_told_at_once_and_not_after_the_time_to_start() -> None:
+    kubectl = FakeKubectl(refused="exceeded quota")
+    runner(kubectl).run_case(FOUR, 0)
+    assert kubectl.now <= 2 * REFUSED_SECONDS + 1
+
+
+def test_what_a_copy_waits_for_is_told_once_while_it_waits() -> None:
+    told: list[str] = []
+    runner(FakeKubectl(slots=3), told=told).run_case(FOUR, 0)
+    assert told == [
+        "waiting for up to 30 s (--start-timeout): pod gpushare-trial-ab12-1-3: 1 Insufficient gpushare.dev/inference"
+    ]
+
+
+@pytest.mark.parametrize("window", [4.0, None])
+def test_copies_beside_which_others_used_the_gpu_have_no_figures(window: float | None) -> None:
+    kubectl = FakeKubectl(ends=None if window else 10.0)
+    agent = FakeAgent(kubectl, others=frozenset({"web/b", "web/a"}))
+    printed = PRINTED if window else PrintedFigures()
+    outcome = runner(kubectl, window, printed, agent).run_case(FOUR, 0)
+    assert (outcome.ending, outcome.windows) == (Ending.FAILED, ())
+    assert outcome.reason.startswith("others used the same GPU meanwhile (web/a, web/b)")
+
+
+def test_a_latency_that_no_line_has_is_told() -> None:
+    misspelt = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="lat"))
+    outcome = runner(FakeKubectl(), printed=misspelt).run_case(FOUR, 0)
+    assert [note for note in outcome.notes if "no line within the windows had a latency" in note]
 
 
 def pair(kubectl: FakeKubectl, **options: Any) -> ClusterRunner:

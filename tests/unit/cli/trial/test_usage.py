@@ -16,6 +16,8 @@ gpushare_gpu_utilization_ratio{uuid="GPU-1"} 0.99
 # TYPE gpushare_container_memory_used_bytes gauge
 gpushare_container_memory_used_bytes{namespace="team",pod="a-0",container="app",share="s",uuid="GPU-0"} 1048577
 gpushare_container_memory_used_bytes{namespace="team",pod="a-1",container="app",share="s",uuid="GPU-0"} 2097152
+gpushare_container_memory_used_bytes{namespace="team",pod="idle",container="app",share="s",uuid="GPU-0"} 0
+gpushare_container_memory_used_bytes{namespace="web",pod="b",container="app",share="s",uuid="GPU-0"} 1048576
 gpushare_container_memory_used_bytes{namespace="team",pod="other",container="app",share="s",uuid="GPU-1"} 7340032
 gpushare_container_memory_used_bytes{namespace="web",pod="a-0",container="app",share="s",uuid="GPU-1"} 7340032
 """
@@ -61,6 +63,11 @@ def test_memory_is_that_of_these_pods_in_their_namespace_and_utilisation_that_of
 ) -> None:
     found = usage_in(METRICS, "team", pods)
     assert (found.memory_mib, found.busy_percent) == (memory, pytest.approx(busy) if busy else None)
+
+
+def test_others_are_those_that_use_memory_of_the_same_gpu() -> None:
+    assert usage_in(METRICS, "team", {"a-0", "a-1"}).others == {"web/b"}
+    assert usage_in(METRICS, "team", {"other"}).others == {"web/a-0"}
 
 
 def test_metrics_of_an_agent_without_figures_tell_nothing() -> None:

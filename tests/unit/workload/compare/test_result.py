@@ -10,7 +10,7 @@ from gpushare.trial.cases import BARE, CaseOutcome, TrialMode
 from gpushare.trial.rows import HEAD, cells_of
 from gpushare_workload.compare.options import add_arguments, request_of
 from gpushare_workload.compare.picture import draw, save
-from gpushare_workload.compare.result import Comparison, read, titled, yaml_lines
+from gpushare_workload.compare.result import APPLY, Comparison, read, titled, yaml_lines
 from localcluster.paths import REPOSITORY
 from tests.unit.trial.made_up import ALONE, case, failed, measured
 
@@ -82,7 +82,7 @@ def test_the_share_is_printed_as_yaml_to_apply() -> None:
     found = comparison((*SHARED, measured(case(TrialMode.MPS, 8), 80.0)))
     assert found.share is not None
     text = found.as_text()
-    assert yaml.safe_load(text.partition("The share to apply:\n")[2]) == found.share
+    assert yaml.safe_load(text.partition(f"{APPLY}\n")[2]) == found.share
     assert yaml.safe_load("\n".join(yaml_lines({"a": ['x"\\: y'], "b": {"c": 3}}))) == {"a": ['x"\\: y'], "b": {"c": 3}}
 
 
