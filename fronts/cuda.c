@@ -26,6 +26,8 @@ static CUresult (*own_device_get_count)(int *);
 static CUresult (*own_device_get_uuid)(struct CUuuid *, CUdevice);
 static CUresult (*own_ctx_get_device)(CUdevice *);
 
+static bool may_borrow; /* MPS' limit, from which the driver counts what is free, is above the grant */
+
 __attribute__((constructor)) static void load(void)
 {
     const struct wanted wanted[] = {
@@ -40,8 +42,32 @@ __attribute__((constructor)) static void load(void)
         {"cuCtxGetDevice", (function *)&own_ctx_get_device},
     };
 
+    uint64_t limit = 0;
+
     grant = read_grant();
+    may_borrow = grant.bytes != 0 && read_number(getenv("GPUSHARE_MEMORY_LIMIT_BYTES"), &limit) &&
+                 limit / MIB / grant.processes * MIB > grant.bytes;
     find_functions(wanted, sizeof wanted / sizeof *wanted);
+}
+
+/* What is left of the grant, as the front of NVML's library says it, and at most `shown`; that where it is not known. */
+static uint64_t left_of_grant(uint64_t shown)
+{
+    struct {
+        unsigned long long total, free, used;
+    } memory;
+    int (*init)(void), (*by_uuid)(const char *, void **), (*info)(void *, void *);
+    void *device = NULL, *nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY); /* stays; further calls only count */
+
+    if (nvml == NULL)
+        return shown;
+    *(void **)&init = dlsym(nvml, "nvmlInit_v2");
+    *(void **)&by_uuid = dlsym(nvml, "nvmlDeviceGetHandleByUUID");
+    *(void **)&info = dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+    if (init == NULL || by_uuid == NULL || info == NULL || init() != 0 ||
+        by_uuid(getenv("GPUSHARE_GPU"), &device) != 0 || info(device, &memory) != 0)
+        return shown;
+    return memory.free < shown ? memory.free : shown;
 }
 
 /* An MPS client has one device, which is the grant's whatever its UUID is; of several the UUID tells. */
@@ -79,6 +105,8 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     *total = grant.bytes;
     if (free_bytes != NULL && *free_bytes > grant.bytes)
         *free_bytes = grant.bytes;
+    if (free_bytes != NULL && may_borrow)
+        *free_bytes = left_of_grant(*free_bytes);
     return result;
 }
 

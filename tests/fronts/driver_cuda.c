@@ -63,7 +63,9 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
     if (current < 0)
         return 201;
-    *free_bytes = 70 * GIB;
+    const char *text = getenv("CUDA_FREE");
+
+    *free_bytes = (text != NULL ? strtoull(text, NULL, 10) : 70) * GIB;
     *total = 80 * GIB;
     return 0;
 }

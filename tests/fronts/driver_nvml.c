@@ -32,6 +32,16 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, struct device **device)
     return index < 2 ? 0 : 2;
 }
 
+int nvmlDeviceGetHandleByUUID(const char *uuid, struct device **device)
+{
+    unsigned int number = 0;
+
+    if (sscanf(uuid, "GPU-00000000-0000-0000-0000-%12x", &number) != 1 || number > 1)
+        return 6;
+    *device = &devices[number];
+    return 0;
+}
+
 int nvmlDeviceGetUUID(struct device *device, char *text, unsigned int length)
 {
     snprintf(text, length, "GPU-00000000-0000-0000-0000-%012x", (unsigned int)device->number);

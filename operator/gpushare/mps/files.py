@@ -7,6 +7,7 @@ made anew after a reboot anyway.
 """
 
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -90,12 +91,22 @@ def file_version(path: Path) -> FileVersion | None:
     return status.st_ino, status.st_mtime_ns
 
 
+def _open(path: str, flags: int) -> int:
+    """Waits for nobody at the other end of a pipe, and follows no link: some directories are the broker's, which has no
+    other right on the node.
+    """
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
 def read_model(path: Path, model: type[Model]) -> Read[Model]:
     """The JSON in `path` as `model`. Never raises, whatever the file is or contains."""
     try:
-        with path.open("rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=_open) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return Read(None, f"{path} is no file")
             # Not MAX_BYTES for each file of a few hundred bytes: an agent reads dozens of them each second.
-            content = file.read(min(os.fstat(file.fileno()).st_size, MAX_BYTES) + 1)
+            content = file.read(min(status.st_size, MAX_BYTES) + 1)
     except FileNotFoundError:
         return Read(None, f"{path} is not there", absent=True)
     except OSError as error:

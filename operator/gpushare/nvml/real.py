@@ -6,6 +6,7 @@ as bytes that are no text or an unknown compute mode, is an NvmlError like any o
 each call, because they do not survive a reset of the GPU. NVML is thread-safe, and so is this class.
 """
 
+import ctypes
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -53,6 +54,8 @@ class PynvmlNvml:
         self._numbers[ComputeMode.PROHIBITED] = lib.NVML_COMPUTEMODE_PROHIBITED
         self._numbers[ComputeMode.EXCLUSIVE_PROCESS] = lib.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS
         self._events: Any = None
+        self._watched: dict[int | None, str] = {}
+        """UUIDs of the GPUs in that set, by the addresses of their handles: a lost GPU no longer tells its own."""
         self._nvlinks: dict[str, frozenset[str]] = {}
         """Of these GPUs as long as they are the node's: links are soldered."""
         self._ask(self._lib.nvmlInit)
@@ -112,19 +115,26 @@ class PynvmlNvml:
             with suppress(lib.NVMLError):
                 lib.nvmlEventSetFree(events)
             raise self._translated(error) from error
-        return [Xid(str(self._ask(lib.nvmlDeviceGetUUID, event.device)), int(event.eventData))]
+        try:
+            uuid = str(self._ask(lib.nvmlDeviceGetUUID, event.device))
+        except GpuLostError:  # by this very Xid, such as 79
+            if (known := self._watched.get(_address(event.device))) is None:
+                raise
+            uuid = known
+        return [Xid(uuid, int(event.eventData))]
 
     def _registered_events(self) -> Any:
         """An event set for the critical Xids of all GPUs. NvmlError if no GPU supports them."""
         lib = self._lib
         events = self._ask(lib.nvmlEventSetCreate)
-        registered = 0
+        self._watched = {}
         for index in range(self._ask(lib.nvmlDeviceGetCount)):
-            with suppress(lib.NVMLError):
+            with suppress(lib.NVMLError, NvmlError):
                 handle = lib.nvmlDeviceGetHandleByIndex(index)
+                uuid = str(self._ask(lib.nvmlDeviceGetUUID, handle))
                 lib.nvmlDeviceRegisterEvents(handle, lib.nvmlEventTypeXidCriticalError, events)
-                registered += 1
-        if not registered:
+                self._watched[_address(handle)] = uuid
+        if not self._watched:
             self._ask(lib.nvmlEventSetFree, events)
             raise NvmlError("no GPU reports its Xids")
         return events
@@ -223,6 +233,11 @@ class PynvmlNvml:
 
 def _no_text(error: UnicodeDecodeError) -> NvmlError:
     return NvmlError(f"the driver's answer is no text: {error}")
+
+
+def _address(handle: Any) -> int | None:
+    """The binding makes a new pointer for each answer, and pointers do not compare by what they point to."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def _processes(found: Iterable[Any]) -> tuple[GpuProcess, ...]:

@@ -1,5 +1,6 @@
 """GPUs that one agent gives whole: one device each, no MPS, and both ways between shared and whole."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -243,3 +244,28 @@ async def test_who_is_on_a_whole_gpu_without_having_it_is_found_and_the_holder_i
     assert not node.status()["gpus"][0].get("foreignProcesses")
     node.kubelet.holders = {(NVIDIA, "GPU-1")}
     await node.until(lambda: not node.state.observed["GPU-0"].usages[0].slot)
+
+
+async def test_a_gpu_that_was_just_being_taken_for_clients_is_not_given_whole_until_that_has_ended(
+    node: FakeNode,
+) -> None:
+    """NVML may take seconds to tell a compute mode. Its answer would make an MPS daemon on a container's whole GPU."""
+    node.kube.put(GPU_SHARES, WHOLE)
+    await node.until(lambda: node.status().get("gpus"))
+    asked, goes_on, mode = asyncio.Event(), asyncio.Event(), node.state.inventory.mode
+
+    async def slowly(uuid: str) -> ComputeMode:
+        found = await mode(uuid)
+        asked.set()
+        await goes_on.wait()
+        return found
+
+    node.state.inventory.mode = slowly  # type: ignore[method-assign]
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await asked.wait()
+    node.kube.assign({"uuid": "GPU-0", "share": "w"})
+    with pytest.raises(AssertionError, match="not within"):
+        await node.until(lambda: offered(node), seconds=1.0)
+    goes_on.set()
+    await node.until(lambda: offered(node) == ["GPU-0"])
+    assert sorted(path.name for path in (node.root / "GPU-0").iterdir()) == ["whole.json"]

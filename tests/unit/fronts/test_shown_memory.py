@@ -135,6 +135,23 @@ def test_the_variables_that_a_container_gets_show_what_is_reserved_for_each_proc
 
 
 @pytest.mark.parametrize(
+    ("used", "gpu_free", "free"), [(0, 80, 16), (10, 70, 6), (20, 60, 0), (0, 12, 12)],
+    ids=["nothing used", "a part", "more than is reserved", "the GPU has less"],
+)  # fmt: skip
+def test_who_may_borrow_sees_as_free_what_is_left_of_its_reservation(
+    libraries: Path, used: int, gpu_free: int, free: int
+) -> None:
+    """The driver counts from the limit of MPS, of which there is more. CUDA and NVML say the same."""
+    given = client_environment(Grant("s", 25, 16384, 1, 0, burst_mib=24576), 81920) | {
+        "GPUSHARE_GPU": GPU, "CUDA_FREE": str(min(40 - used, gpu_free)),
+        "DRIVER_USED": f"0:{used}", "DRIVER_FREE": str(gpu_free),
+    }  # fmt: skip
+    (seen,) = run(libraries, ASK, 1, **given)
+    assert seen[:2] == [free * GIB, 16 * GIB]
+    assert run(libraries, NVML, **given)[0][:2] == [16, free]
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {"GPUSHARE_MEMORY_BYTES": ""},

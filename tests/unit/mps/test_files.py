@@ -157,3 +157,15 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) 
     files = ModelFiles(read_and_replace)
     assert files.read(path, DesiredDaemon).value == WANTED
     assert files.read(path, DesiredDaemon).value == newer
+
+
+def test_no_file_makes_a_reader_wait_or_look_elsewhere(tmp_path: Path) -> None:
+    """One of the attach broker's, which may write into its directory what it likes."""
+    pipe, link, directory, other = (tmp_path / name for name in ("pipe", "link", "directory", "other.json"))
+    os.mkfifo(pipe)
+    write_model(other, WANTED)
+    link.symlink_to(other)
+    directory.mkdir()
+    for path in (pipe, link, directory):
+        read = read_model(path, DesiredDaemon)
+        assert (read.value, read.absent) == (None, False), path

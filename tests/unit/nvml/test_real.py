@@ -1,5 +1,6 @@
 """PynvmlNvml against a stand-in for the binding, with the answers of a real H200."""
 
+import ctypes
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -232,6 +233,25 @@ def test_an_xid_names_its_gpu_and_the_wait_is_bounded() -> None:
     assert nvml.wait_for_xids(2.5) == [Xid(UUID, 31)]
     assert nvml.wait_for_xids(1) == []
     assert (events.asked, events.made, events.freed) == ([2500, 1000], 1, 0)
+
+
+def test_an_xid_of_a_gpu_that_is_lost_by_it_names_it_all_the_same() -> None:
+    """Xid 79: the GPU has fallen off the bus, and tells its UUID no more."""
+
+    def handle(_: int = 0) -> Any:
+        return ctypes.cast(0x7F001000, ctypes.POINTER(ctypes.c_int))
+
+    def uuid(_: Any) -> str:
+        if lost:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return UUID
+
+    lost = False
+    events = Events(pynvml.NVML_ERROR_TIMEOUT, SimpleNamespace(device=handle(), eventData=79))
+    nvml = PynvmlNvml(events.library(nvmlDeviceGetHandleByIndex=handle, nvmlDeviceGetUUID=uuid))
+    assert nvml.wait_for_xids(1) == []
+    lost = True
+    assert nvml.wait_for_xids(1) == [Xid(UUID, 79)]
 
 
 def test_after_a_failed_wait_a_new_set_is_waited_on() -> None:

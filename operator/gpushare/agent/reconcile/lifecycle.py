@@ -192,6 +192,8 @@ class Lifecycle:
     def _take_whole(self, gpu: WholeGpu) -> None:
         """Its compute mode is left as it is; one that an earlier agent set for a share is restored first."""
         directory = gpu_dir(self._root, gpu.uuid)
+        if gpu.uuid in self._actions:
+            return  # it was being taken for another share, whose daemon.json may still come
         if directory.original_mode.exists():
             self.put_back(directory)
             return

@@ -1,5 +1,6 @@
 """Which agents are asked, when and how often: the API server's cost is bounded, whatever the fleet."""
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -40,7 +41,8 @@ class Asked:
 
     def __init__(self, port: int = 9408, fails: str = "") -> None:
         self.clock, self.notes, self.fails = Clock(), dict[str, str](), fails
-        self.scraper = Scraper(Feed(), self.ask, self.notes.__setitem__, self.clock, self.clock)
+        self.feed = Feed()
+        self.scraper = Scraper(self.feed, self.ask, self.notes.__setitem__, self.clock, self.clock)
         ports = [{"name": "metrics", "containerPort": port}] if port else []
         pod: dict[str, Any] = {
             "metadata": {"namespace": "gpushare-system", "name": "agent-1"},
@@ -53,6 +55,24 @@ class Asked:
         if self.fails:
             raise UnreachableError(self.fails)
         return 'gpushare_gpu_utilization_ratio{uuid="GPU-a"} 0.5\n'
+
+
+def test_what_an_agent_said_goes_with_it_also_if_it_says_it_just_then() -> None:
+    asked = Asked()
+    asked.scraper.looking(["n1"])
+    [agent] = asked.scraper.due()
+    asked.scraper.scrape(agent)
+    assert figures(asked) != {}
+    asked.scraper.remove_agent(("gpushare-system", "agent-1"))
+    assert figures(asked) == {}
+    asked.scraper.scrape(agent)
+    assert figures(asked) == {}
+
+
+def figures(asked: Asked) -> dict[str, Any]:
+    """What the page has of node n1."""
+    rows = json.loads(asked.feed.changes(asked.feed.epoch, 0))["changed"]
+    return {key: row for key, row in rows.items() if key.startswith("figures/")}
 
 
 def test_nobody_is_asked_while_no_browser_looks() -> None:

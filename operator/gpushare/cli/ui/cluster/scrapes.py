@@ -94,7 +94,10 @@ class Scraper:
 
     def remove_agent(self, key: Key) -> None:
         with self._lock:
-            self._agents.pop(key, None)
+            gone = self._agents.pop(key, None)
+            nodes = {agent.node for agent in self._agents.values()}
+        if gone is not None and gone.node not in nodes:
+            self._feed.replace(f"figures/{gone.node}", {})
 
     def looking(self, nodes: Iterable[str]) -> None:
         """A browser looks, at these nodes."""
@@ -130,6 +133,8 @@ class Scraper:
             self._failed.pop(agent.node, None)
             if why:
                 self._failed[agent.node] = why
+            if all(agent.node != it.node for it in self._agents.values()):
+                rows = {}  # it has gone meanwhile
         self._feed.replace(f"figures/{agent.node}", rows)
 
     def _rows(self, agent: AgentPod) -> Mapping[str, Row]:
