@@ -73,7 +73,7 @@ def test_a_client_whose_pod_is_still_starting_another_container_gets_in(harness:
         [client] = pod["spec"]["containers"]
         hook = {"postStart": {"exec": {"command": ["sleep", f"{GRANT_SECONDS + 5:.0f}"]}}}
         beside = {key: value for key, value in client.items() if key not in ("resources", "args")}
-        pod["spec"]["containers"].append(beside | {"name": "beside", "command": ["sleep", "1"], "lifecycle": hook})
+        pod["spec"]["containers"].append(beside | {"name": "beside", "command": ["sleep", "600"], "lifecycle": hook})
         tenant.start(pod)
         wait_until("it has ended", lambda: "terminated" in state_of(tenant.kubectl.get("pod", "slow"), "app"), 120)
         assert state_of(tenant.kubectl.get("pod", "slow"), "app")["terminated"]["exitCode"] == 0, tenant.explain("slow")

@@ -5,7 +5,10 @@ when its last client has gone, and `run` returns when all have ended. Decisions 
 """
 
 import logging
+import os
+import select
 import threading
+import weakref
 from functools import partial
 from pathlib import Path
 
@@ -59,23 +62,28 @@ class Supervisor:
             broker_uid=broker_uid,
         )
         self._leaving = threading.Event()
+        self._asked = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        """A signal handler must not take a lock that the code which it interrupts may hold, as an Event has one."""
+        weakref.finalize(self, os.close, self._asked).atexit = False
         self._workers: dict[str, tuple[GpuSupervisor, threading.Thread]] = {}
         self._changed: dict[str, int] = {}
         self._problems = LogOnChange(LOG)
 
     def leave(self) -> None:
         """End every daemon as soon as it has no client. May be called from a signal handler."""
-        self._leaving.set()
+        os.eventfd_write(self._asked, 1)
 
     def run(self) -> None:
         """Until `leave` is called and every daemon has ended."""
-        while not self._leaving.is_set():
+        seconds = 0.0
+        while not select.select([self._asked], [], [], seconds)[0]:
+            seconds = SCAN_SECONDS
             try:
                 self._scan()
                 self._problems.clear()
             except OSError as error:  # such as no descriptor or thread being left: who serves is looked after
                 self._problems.log("the GPUs' directories cannot be read, or a GPU not be taken up: %s", error)
-            self._leaving.wait(SCAN_SECONDS)
+        self._leaving.set()
         LOG.info("leaving: no new clients; waiting until every daemon is idle")
         for worker, _ in self._workers.values():
             worker.wake()
