@@ -41,12 +41,11 @@ __attribute__((constructor)) static void load(void)
         {"cuDeviceGetUuid", (function *)&own_device_get_uuid},
         {"cuCtxGetDevice", (function *)&own_ctx_get_device},
     };
-
     uint64_t limit = 0;
 
     grant = read_grant();
     may_borrow = grant.bytes != 0 && read_number(getenv("GPUSHARE_MEMORY_LIMIT_BYTES"), &limit) &&
-                 limit / MIB / grant.processes * MIB > grant.bytes;
+                 of_each(limit, grant.processes) > grant.bytes;
     find_functions(wanted, sizeof wanted / sizeof *wanted);
 }
 

@@ -77,6 +77,11 @@ static inline bool read_uuid(const char *text, unsigned char uuid[UUID_BYTES])
 }
 
 /* As MPS limits it: the container's memory is divided by its processes and rounded down to whole MiB. */
+static inline uint64_t of_each(uint64_t memory, uint64_t processes)
+{
+    return memory / MIB / processes * MIB;
+}
+
 static inline struct grant read_grant(void)
 {
     struct grant grant = {0};
@@ -84,7 +89,7 @@ static inline struct grant read_grant(void)
 
     if (read_uuid(getenv("GPUSHARE_GPU"), grant.gpu) && read_number(getenv("GPUSHARE_MEMORY_BYTES"), &memory) &&
         read_number(getenv("GPUSHARE_PROCESSES"), &grant.processes) && grant.processes > 0)
-        grant.bytes = memory / MIB / grant.processes * MIB;
+        grant.bytes = of_each(memory, grant.processes);
     return grant;
 }
 

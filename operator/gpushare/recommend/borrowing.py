@@ -10,11 +10,10 @@ import math
 
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, MOST_OVERCOMMIT_PERCENT
 from gpushare.api.quantity import format_mib, parse_mib
-from gpushare.grant.model import context_need_mib
 from gpushare.recommend.advice import Advice, AdviceKind, client_patch
 from gpushare.recommend.clients import is_often_full, room_for
 from gpushare.recommend.history import ContainerPast, HistorySource, ShareHistory
-from gpushare.recommend.memory import WORTH, enough_memory, with_default
+from gpushare.recommend.memory import WORTH, enough_memory, least_memory, with_default
 from gpushare.recommend.sureness import at_most_medium, length, sureness_of, too_short
 from gpushare.trial.verdict import HEADROOM, MEMORY_STEP_MIB, memory_for
 
@@ -162,10 +161,9 @@ def _reserve_more(history: ShareHistory, holders: list[ContainerPast], reserved:
 def _mostly_used(history: ShareHistory, holders: list[ContainerPast]) -> int:
     """MiB to reserve: a tenth above what each had in 95 % of the samples, and at least room for its CUDA contexts."""
     share = history.share
-    contexts = context_need_mib(100) * share.clients.processes
     asked = [one.granted for one in history.containers if one.granted and one.granted < share.memory_default_mib]
     mostly = memory_for(max(one.memory_p95 for one in holders))
-    return max([mostly, -(-contexts // MEMORY_STEP_MIB) * MEMORY_STEP_MIB, *asked])
+    return max([mostly, least_memory(share, threads=100), *asked])
 
 
 def _samples(history: ShareHistory) -> int:

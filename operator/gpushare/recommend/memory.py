@@ -79,7 +79,7 @@ def enough_memory(history: ShareHistory) -> int | None:
     holders, share = with_default(history), history.share
     if not holders:
         return None
-    wanted = max(memory_for(max(one.memory_most for one in holders)), least_memory(share))
+    wanted = max(memory_for(max(one.memory_most for one in holders)), least_memory(share, share.clients.threads.max))
     if _may_ask_for_more(share):
         return wanted
     # Nobody may ask for more than the default, so that it must not fall below what is asked for.
@@ -87,9 +87,11 @@ def enough_memory(history: ShareHistory) -> int | None:
     return max([wanted, *(one.granted for one in history.containers if one.granted and one.granted < default)])
 
 
-def least_memory(share: GpuShare) -> int:
-    """MiB below which admission refuses the default: its CUDA contexts, in whole steps."""
-    contexts = context_need_mib(share.clients.threads.max) * share.clients.processes
+def least_memory(share: GpuShare, threads: int) -> int:
+    """MiB for the CUDA contexts of a client at so many percent of the threads, in whole steps. Admission refuses a
+    default below that of `threads.max`.
+    """
+    contexts = context_need_mib(threads) * share.clients.processes
     return -(-contexts // MEMORY_STEP_MIB) * MEMORY_STEP_MIB
 
 

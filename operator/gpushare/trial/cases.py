@@ -7,7 +7,7 @@ favours none.
 
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum
@@ -142,6 +142,13 @@ class TrialPlan:
         """The cases in the order of the first repeat; each stage is a number of copies."""
         counts = [(count,) for count in self.copies] if self.programs == 1 else [(1,) * self.programs]
         return [self.alone(), *([TrialCase(mode, copies) for mode in self.modes] for copies in counts)]
+
+
+def news(texts: Iterable[str], said: set[str]) -> list[str]:
+    """Those that were not said yet, in their order; they count as said from now on."""
+    found = [text for text in dict.fromkeys(texts) if text and text not in said]
+    said.update(found)
+    return found
 
 
 def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, TrialCase] | None:

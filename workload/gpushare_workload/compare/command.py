@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpushare.trial.cases import CaseOutcome, Ending, TrialMode, counted, next_run
+from gpushare.trial.cases import CaseOutcome, Ending, TrialMode, counted, news, next_run
 from gpushare_workload.bench import environment
 from gpushare_workload.bench.daemon.control import DaemonError
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon, prepared
@@ -99,6 +99,7 @@ def _compare(
     request: CompareRequest, monitor: GpuMonitor, daemon: OwnDaemon, stop: Stop, events: JsonLines
 ) -> Comparison:
     runner, outcomes, ended = CaseRunner(request, daemon, monitor, stop), list[CaseOutcome](), ""
+    said = set[str]()
     described = environment.describe(monitor, OwnDaemonSetup(daemon), None)
     if monitor.simulated:
         _say("The GPU is simulated: copies, limits and clean-up are real, times are not.")
@@ -111,7 +112,7 @@ def _compare(
             repeat, case = following
             _say(f"repeat {repeat + 1}: {counted(case)}, {case.mode.value}")
             outcomes.append(one := runner.run_case(case, repeat))
-            for note in (note for note in one.notes if not any(note in before.notes for before in outcomes[:-1])):
+            for note in news(one.notes, said):
                 _say(f"note: {note}")
             events.emit("run", mode=case.mode.value, copies=list(case.copies), repeat=repeat,
                         ending=one.ending.value, rates=[window.rates for window in one.windows],

@@ -55,7 +55,7 @@ class SlicePublisher:
 
     async def node_uid(self) -> str:
         """The UID of the Node, which owns the slice; empty: it cannot be read."""
-        if self.present is None:
+        if self.known and self.present is None:
             self._node_uid = ""  # it may have gone with its Node, which has another UID once it is made again
         if not self._node_uid:
             try:

@@ -6,6 +6,9 @@ from http import HTTPStatus
 
 from gpushare.kube.resources import KubeError
 
+FAILED, INTERRUPTED = 2, 130
+"""Exit statuses of the plugin."""
+
 _REFUSED = re.compile(r"Error from server(?: \((?P<reason>\w+)\))?: (?P<message>.*)", re.DOTALL)
 _INVALID = re.compile(r"The \w+ \".*?\" is invalid: .*", re.DOTALL)
 _LOG_LINE = re.compile(r"[EWI]\d{4} \d\d:|Warning: ")

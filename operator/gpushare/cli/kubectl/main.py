@@ -15,7 +15,7 @@ from typing import Any
 
 from gpushare.cli.kubectl import options
 from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.kubectl.failures import UnreachableError
+from gpushare.cli.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
 from gpushare.cli.kubectl.output.report import Report
 from gpushare.cli.kubectl.output.show import Printer, UnknownColumnError, new_rows, terminal_width
 from gpushare.cli.kubectl.wrong import WrongInputError
@@ -46,7 +46,6 @@ COMPLETE = "__complete"
 """A command for a `kubectl_complete-gpushare` that is a script: it gets what kubectl asks."""
 WATCH_SECONDS = 2.0
 BROKEN_PIPE = 141
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _answer(module, cluster, args)
     except (KubeError, UnreachableError, WrongInputError, UnknownColumnError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:

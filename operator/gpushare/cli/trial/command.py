@@ -19,7 +19,7 @@ from typing import Any
 from gpushare.api.gpushare import GpuShare
 from gpushare.cli.kubectl import options
 from gpushare.cli.kubectl.cluster import Cluster, installed
-from gpushare.cli.kubectl.failures import UnreachableError
+from gpushare.cli.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
 from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
 from gpushare.cli.kubectl.views.objects import read
 from gpushare.cli.kubectl.wrong import WrongInputError, require
@@ -36,15 +36,13 @@ from gpushare.cli.trial.usage import AgentUsage
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, KubeError, Object
 from gpushare.recommend.advice import client_patch, patch_command
 from gpushare.recommend.memory import least_memory, memory_patch
-from gpushare.trial.cases import CaseOutcome, TrialCase, TrialMode, TrialPlan, counted, next_run
+from gpushare.trial.cases import CaseOutcome, TrialCase, TrialMode, TrialPlan, counted, news, next_run
 from gpushare.trial.options import add_figures, add_plan, add_times, figures_of, plan_of, times_of
 from gpushare.trial.records import TrialRecord
 from gpushare.trial.rows import HEAD, TrialRow, cells_of
 from gpushare.trial.verdict import TrialVerdict, memory_for
 from gpushare.wording import count_of
 
-FAILED, INTERRUPTED = 2, 130
-"""Exit statuses of the plugin."""
 START_SECONDS = 600.0
 """An image may have to be pulled."""
 FREED_SECONDS, LOOK_SECONDS = 45.0, 1.0
@@ -113,7 +111,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     namespace = args.namespace or cluster.namespace().result()
     request = TrialRequest(programs, args.share, namespace, secrets.token_hex(3), printed, times)
     for program in programs:
-        if not program.asks_for_gpu:
+        if not asks_for_gpu(program.template):
             _tell(f"{program.name} asks for no GPU: its container {program.container} gets the slot")
     runner = ClusterRunner(request, cluster, AgentUsage(cluster, args.system_namespace), tell=_tell)
     with _one_signal():
@@ -133,8 +131,7 @@ def measured(plan: TrialPlan, request: TrialRequest, runner: ClusterRunner) -> t
             repeat, case = following
             _tell(f"repeat {repeat + 1}: {_counted(case, request)}")
             outcomes.append(one := runner.run_case(case, repeat))
-            for note in {one.reason, *one.notes} - {""} - said:
-                said.add(note)
+            for note in news((one.reason, *one.notes), said):
                 _tell(note)
     except KeyboardInterrupt:
         _tell("interrupted: its Jobs are being deleted")
@@ -186,7 +183,11 @@ def change_of(verdict: TrialVerdict, rows: Sequence[TrialRow], share: GpuShare) 
     if best.case.total != share.clients.per_gpu:
         clients["perGpu"] = best.case.total
     seen = [row.memory_mib for row in rows if row.memory_mib is not None and row.case.total <= best.case.total]
-    if seen and (wanted := max(memory_for(max(seen)), least_memory(share))) < share.memory_default_mib:
+    if (
+        seen
+        and (wanted := max(memory_for(max(seen)), least_memory(share, share.clients.threads.max)))
+        < share.memory_default_mib
+    ):
         clients["memory"] = memory_patch(share, wanted)
     return client_patch(**clients) if clients else None
 
@@ -207,7 +208,7 @@ def programs_of(filename: str, beside: Sequence[str] = ()) -> tuple[TrialProgram
 def _program(option: str, file: str, name: str) -> TrialProgram:
     try:
         template = read_template(_text(file))
-        return TrialProgram(name, template, container_of(template), asks_for_gpu(template))
+        return TrialProgram(name, template, container_of(template))
     except ManifestError as error:
         raise ManifestError(f"{option} {file}: {error}") from None
 

@@ -61,14 +61,11 @@ class KubectlRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrialProgram:
-    """`name`: of its file, for messages; `container`: of the template, the one whose figures count. `asks_for_gpu`: so
-    the file says.
-    """
+    """`name`: of its file, for messages; `container`: of the template, the one whose figures count."""
 
     name: str
     template: Object
     container: str
-    asks_for_gpu: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +251,8 @@ class ClusterRunner:
             except KubeError:
                 return ""
             if events:
-                return str(events[-1].get("message", "")).partition(" is forbidden: ")[2] or str(events[-1]["message"])
+                message = str(events[-1].get("message") or "")
+                return message.partition(" is forbidden: ")[2] or message
         return ""
 
     def _raise_for_ended(self, jobs: Jobs, to_the_end: bool) -> list[CopyPod]:

@@ -97,7 +97,7 @@ class EventRecorder:
     async def flush(self) -> None:
         """Returns once all that was recorded is written, given up, or to be tried again."""
         if self._requests:
-            await asyncio.wait(self._requests)  # who is cancelled meanwhile takes no event along, unlike with `gather`
+            await asyncio.wait(self._requests)  # not `gather`: its cancellation would cancel the requests
 
     async def close(self) -> None:
         """Gives up what is not written yet."""
