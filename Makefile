@@ -81,7 +81,7 @@ images: ## build the images; REGISTRY=HOST/PATH pushes them and prints how to in
 	@$(LOCAL) images $(if $(REGISTRY),--push $(REGISTRY)) $(if $(CUPY),--cupy $(CUPY)) $(if $(PLAIN_HTTP),--plain-http)
 
 .PHONY: image-size
-image-size: venv ## measure the images by layer and package, into docs/results/image-size.json
+image-size: venv ## measure the images by layer and package, into measurements/results/image-size.json
 	@$(BIN)/python -m release.image_size $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: kubectl
@@ -145,7 +145,7 @@ soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SE
 .PHONY: long-life
 long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random life, added to docs/long-life.md; PAUSE=10 seconds after each step, KEEP=1 leaves the cluster up
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m tests.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
+	@$(BIN)/python -m measurements.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
 
 $(OPERATOR)/.complete:
 	$(call install,$(OPERATOR),the packages of the operator image,requirements/operator.lock requirements/build.lock,rm -rf build/lib; $(OPERATOR)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation .;)
@@ -153,27 +153,27 @@ $(OPERATOR)/.complete:
 .PHONY: scale
 scale: scale-fleet ## all of docs/scale.md, as root: how cost grows with the fleet, and the cost of webhook and agents
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m tests.scale.operator.start --python $(OPERATOR)/bin/python --out docs/results/scale/start.json
-	@$(BIN)/python -m tests.scale.operator.memory --python $(OPERATOR)/bin/python --out docs/results/scale/operator-memory.json
-	@$(BIN)/python -m tests.scale.webhook.users --out docs/results/scale/webhook-users.json
-	@$(BIN)/python -m tests.scale.webhook.bursts --out docs/results/scale/webhook-bursts.json
-	@$(BIN)/python -m tests.scale.webhook.kill --out docs/results/scale/webhook-kill.json
-	@$(BIN)/python -m tests.scale.agent.watches --out docs/results/scale/watches.json
-	@$(BIN)/python -m tests.scale.agent.load --python $(OPERATOR)/bin/python --out docs/results/scale/agent-load.json
+	@$(BIN)/python -m measurements.scale.operator.start --python $(OPERATOR)/bin/python --out measurements/results/scale/start.json
+	@$(BIN)/python -m measurements.scale.operator.memory --python $(OPERATOR)/bin/python --out measurements/results/scale/operator-memory.json
+	@$(BIN)/python -m measurements.scale.webhook.users --out measurements/results/scale/webhook-users.json
+	@$(BIN)/python -m measurements.scale.webhook.bursts --out measurements/results/scale/webhook-bursts.json
+	@$(BIN)/python -m measurements.scale.webhook.kill --out measurements/results/scale/webhook-kill.json
+	@$(BIN)/python -m measurements.scale.agent.watches --out measurements/results/scale/watches.json
+	@$(BIN)/python -m measurements.scale.agent.load --python $(OPERATOR)/bin/python --out measurements/results/scale/agent-load.json
 
 .PHONY: scale-fleet
 scale-fleet: venv cluster-build $(OPERATOR)/.complete ## of that the decisions and the operator: fleets of NODES="100 1000 5000"; BEFORE= measures that commit too
-	@$(BIN)/python -m tests.scale.decisions $(if $(BEFORE),--before $(BEFORE)) --out docs/results/scale/decisions.json
-	@$(BIN)/python -m tests.scale.decisions.plot
+	@$(BIN)/python -m measurements.scale.decisions $(if $(BEFORE),--before $(BEFORE)) --out measurements/results/scale/decisions.json
+	@$(BIN)/python -m measurements.scale.decisions.plot
 	@for nodes in $(NODES); do \
-	  $(BIN)/python -m tests.scale.operator.fleet --nodes $$nodes --python $(OPERATOR)/bin/python $(if $(BEFORE),--before $(BEFORE)) \
-	    --out docs/results/scale/fleet-$$nodes.json || exit; \
+	  $(BIN)/python -m measurements.scale.operator.fleet --nodes $$nodes --python $(OPERATOR)/bin/python $(if $(BEFORE),--before $(BEFORE)) \
+	    --out measurements/results/scale/fleet-$$nodes.json || exit; \
 	done
 
 .PHONY: week
-week: venv ## a simulated week of 10,000 GPUs, into docs/planning.md; TRACE= has the CSV files that tests/scale/week/trace.py names
+week: venv ## a simulated week of 10,000 GPUs, into docs/planning.md; TRACE= has the CSV files that measurements/scale/week/trace.py names
 	@test -n "$(TRACE)" || { echo "TRACE= is missing: the directory of openb_pod_list_default.csv and openb_node_list_gpu_node.csv" >&2; exit 1; }
-	@$(BIN)/python -m tests.scale.week --trace $(TRACE) --out docs/results/scale/week.json --page
+	@$(BIN)/python -m measurements.scale.week --trace $(TRACE) --out measurements/results/scale/week.json --page
 
 .PHONY: faults
 faults: venv cluster-build ## ends each part at each of its writes, for hours; goes on where it stopped (MINUTES=600, AFRESH=1)
@@ -224,7 +224,7 @@ recommend-test: venv cluster-build ## kubectl gpushare recommend with a week in 
 .PHONY: dashboard
 dashboard: venv cluster-build ## does every panel show something, and does no alert fire falsely: MINUTES=60 of random life, a real Prometheus
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m tests.dashboard --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m measurements.dashboard --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: browser-test
 browser-test: venv ## kubectl gpushare ui and the report in a real browser (chromium, chromium-driver)

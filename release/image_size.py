@@ -1,6 +1,6 @@
 """Measures what the images weigh, by layer and by package: python3 -m release.image_size [--before ARCHIVE …].
 
-Writes docs/results/image-size.json. `--before` adds the same figures of an older operator image, for comparison.
+Writes measurements/results/image-size.json. `--before` adds the same figures of an older operator image.
 Sizes are the sums of the files' own sizes, in bytes, without what a file system adds.
 """
 
@@ -18,7 +18,7 @@ from localcluster.paths import REPOSITORY, cache_root
 from release.oci import File, OciArchive
 from release.packages import Package, contents
 
-RESULT = REPOSITORY / "docs" / "results" / "image-size.json"
+RESULT = REPOSITORY / "measurements" / "results" / "image-size.json"
 _LISTED = 25
 """Packages that are listed by name; the others are one sum."""
 

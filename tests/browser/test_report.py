@@ -8,7 +8,7 @@ import pytest
 from localcluster.paths import REPOSITORY
 from tests.browser.driver import Browser
 
-REPORT = REPOSITORY / "docs/results/h100/report.html"
+REPORT = REPOSITORY / "measurements/results/h100/report.html"
 OUTSIDE = """
 const edge = document.documentElement.clientWidth;
 return [...document.querySelectorAll("main *")]

@@ -1,4 +1,4 @@
-"""docs/faults.md, from docs/results/faults/points.json.
+"""docs/faults.md, from measurements/results/faults/points.json.
 
 python3 -m tests.faults.publish
 """

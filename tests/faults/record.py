@@ -1,4 +1,4 @@
-"""What campaigns have found: docs/results/faults/points.json, which is published and from which the next one goes on.
+"""What campaigns have found: measurements/results/faults/points.json, from which the next one goes on.
 
 One file, written anew after each run: no build folder has to survive for a campaign of many days.
 """
@@ -15,7 +15,7 @@ from typing import Any
 from localcluster.paths import REPOSITORY
 from tests.faults.points import Point
 
-STORED = REPOSITORY / "docs" / "results" / "faults" / "points.json"
+STORED = REPOSITORY / "measurements" / "results" / "faults" / "points.json"
 SAME, ENDED, NOT_REACHED = "same", "clients of the GPU ended", "not reached"
 LAWFUL = (SAME, ENDED, NOT_REACHED)
 

@@ -16,8 +16,8 @@ import pytest
 from gpushare.api.gpushare import GpuShare
 from gpushare.recommend.advice import patched
 from localcluster.paths import REPOSITORY
+from tests.cluster.control_plane import ControlPlane, programs
 from tests.prometheus.week import SHARES, gpu_node, shares
-from tests.scale.control_plane import ControlPlane, programs
 
 SECONDS = 300
 SLOT = {"limits": {"gpushare.dev/short": "1"}}

@@ -17,7 +17,7 @@ from localcluster.programs.build import HELM, PROMETHEUS, build_adapter, build_c
 from localcluster.stack import prepare_namespace
 from tests.cluster import claims, conftest
 from tests.cluster.harness import Harness, Share, Tenant, condition, has_container, own_cluster, wait_until
-from tests.dashboard import chart
+from tests.prometheus import chart
 from tests.prometheus.server import Prometheus, running
 
 CLUSTER = f"{conftest.CLUSTER}-hpa"

@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from localcluster.paths import REPOSITORY
-from tests.gpu.stack.suites import ANY, SUITES
 
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 
@@ -52,26 +51,3 @@ def test_every_decision_record_has_its_number_in_the_title_and_is_in_the_index()
         number, title = record.name[:4], record.read_text().splitlines()[0]
         assert re.fullmatch(rf"# 0*{int(number)}[.:] .+", title), record.name
         assert record.name in index
-
-
-def test_the_page_of_tests_names_each_measurement_on_a_gpu() -> None:
-    rows = re.findall(
-        r"^\| `python3 -m (tests\.gpu\.\S+)`(.*)$", (REPOSITORY / "docs" / "testing.md").read_text(), re.M
-    )
-    named = {
-        room.removesuffix("…") + script
-        for room, text in rows
-        for script in (re.findall(r"`(\w+)`", text) if room.endswith("…") else [""])
-    }
-    found = [file for file in (REPOSITORY / "tests" / "gpu").glob("*/*.py") if file.parent.name != "stack"]
-    scripts = {f"tests.gpu.{it.parent.name}.{it.stem}" for it in found if '__name__ == "__main__"' in it.read_text()}
-    writers = {"tests.gpu.workload.bench_page", "tests.gpu.programs.page"}  # of pages, from what was measured
-    assert named == scripts - writers
-
-
-def test_the_page_of_the_stack_says_of_each_suite_how_many_gpus_and_how_long() -> None:
-    page = (REPOSITORY / "docs" / "h200.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (any number|\d+) \| (\d+) s \|", page, re.MULTILINE)
-    assert rows == [
-        (name, "any number" if gpus == ANY else str(gpus), str(limit)) for name, (_, limit, gpus) in SUITES.items()
-    ]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SETTLED_SECONDS = 0.4
 """What NVML reports earlier may be of the time before. On an H100 a busy or an idle GPU showed 0.18 to 0.33 s later
-(docs/results/h100/utilisation-delay.json, tests/gpu/workload/utilisation_delay.py)."""
+(measurements/results/h100/utilisation-delay.json, measurements/gpu/workload/utilisation_delay.py)."""
 
 
 class GpuMonitorError(Exception):

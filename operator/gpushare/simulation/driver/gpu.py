@@ -13,7 +13,7 @@ from gpushare.simulation.driver.failure_outcome import FailureCause, FailureOutc
 
 SAMPLE_SECONDS = 1 / 6
 """Over which utilisation is counted. NVML's own period is between this and a second, by product; an H100 showed a
-change after one or two such periods (docs/results/h100/utilisation-delay.json)."""
+change after one or two such periods (measurements/results/h100/utilisation-delay.json)."""
 
 
 class DriverComputeMode(StrEnum):

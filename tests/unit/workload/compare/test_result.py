@@ -102,7 +102,9 @@ def test_a_file_that_is_no_comparison_is_refused(text: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted((REPOSITORY / "docs/results").glob("*/compare-*.json")), ids=lambda it: f"{it.parent.name}-{it.stem}"
+    "path",
+    sorted((REPOSITORY / "measurements/results").glob("*/compare-*.json")),
+    ids=lambda it: f"{it.parent.name}-{it.stem}",
 )
 def test_published_comparisons_say_what_their_runs_say(path: Path) -> None:
     published = json.loads(path.read_text())
@@ -118,5 +120,5 @@ def test_published_comparisons_say_what_their_runs_say(path: Path) -> None:
 
 def test_the_example_of_the_page_on_comparing_is_the_verdict_of_a_published_run() -> None:
     page = " ".join((REPOSITORY / "docs/compare.md").read_text().replace("\n> ", " ").split())
-    yolos = json.loads((REPOSITORY / "docs/results/h100/compare-yolos.json").read_text())
+    yolos = json.loads((REPOSITORY / "measurements/results/h100/compare-yolos.json").read_text())
     assert yolos["verdict"]["sentence"] in page

@@ -12,7 +12,7 @@ from gpushare.trial.printed import FigureReader, PrintedFigures
 from gpushare_workload import cli
 from gpushare_workload.compare.options import request_of
 from localcluster.paths import REPOSITORY
-from tests.gpu.programs import compare
+from measurements.gpu.programs import compare
 
 PROGRAMS = REPOSITORY / "workload/examples/frameworks/programs"
 RUN = {

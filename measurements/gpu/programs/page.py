@@ -1,0 +1,446 @@
+"""docs/programs.md, from what `measurements/gpu/programs/compare.py` and the suite `programs` measured:
+measurements/results/PRODUCT/compare-PART.json and stack-programs.json.
+
+python3 -m measurements.gpu.programs.page > docs/programs.md
+python3 -m measurements.gpu.programs.page measurements/results/pictures/programs.png
+"""
+
+import statistics
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import permutations, starmap
+from pathlib import Path
+from string import Template
+
+from gpushare.trial.cases import TrialCase, TrialMode
+from gpushare.trial.rows import TrialRow, cells_of
+from gpushare.trial.spread import Spread
+from measurements.gpu import ROOT
+from measurements.gpu.programs.compare import PARTS, Part
+from measurements.gpu.programs.figures import (
+    ASTERISK,
+    BUSY_PERCENT,
+    FULL_PERCENT,
+    PODS,
+    PRODUCTS,
+    Gain,
+    Pair,
+    PodTrial,
+    against_slices,
+    gains,
+    gpu_of,
+    is_busy,
+    lines_of,
+    machine,
+    measured,
+    pairs,
+    pod_trials,
+    under_mps,
+)
+from tests.page_tables import head_of, line_of
+
+RESULTS = ROOT / "measurements/results"
+HEAD = ("GPU", "copies", "how", "per second", "× alone", "× time slices", "p50 ms", "p99 ms", "GPU busy", "MiB each")
+INTRODUCTION = """\
+# Real programs, measured
+
+Copies of programs that people run, beside each other on one GPU. On a bare machine processes ran alone, in time slices,
+as clients of one MPS daemon, and in part as such clients with an equal part of the SMs each (*caps*), by
+[`gpushare-workload compare`](compare.md) ([script](../measurements/gpu/programs/compare.py)). In a cluster they ran as
+pods *in slots of a share*, each with 100 % of the threads, by [`kubectl gpushare trial`](compare.md#in-a-cluster)
+([suite](../measurements/gpu/stack/suites/programs.py)). The
+[programs](../workload/examples/frameworks/programs) have random weights; the [glossary](glossary.md) has the words.
+
+$GLANCE
+## How to read the tables
+- Each case ran once, with two windows of 2 s, unless the sentence below its table says *2 runs* or *3 runs*. Brackets
+  hold the least and the largest of what the windows give. Runs differ by more than windows of one run, and machines by
+  more still: of $BRACKETS brackets of *× time slices* from one run of copies that kept the GPU busy, $INSIDE held what
+  another machine gave.
+- *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
+  slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time
+  slices.
+- For pods, *× alone* is against one pod alone in a slot, and *× time slices* against processes in time slices.
+- After the product are the first four digits of the GPU's UUID: lines with the same digits ran on one machine.
+- An asterisk: those time slices ran on another machine. Pods that kept the GPU busy for less than 90 % of the time are
+  only divided by time slices of their own machine, since they waited for their host.
+- *GPU busy* is NVML's utilisation: the part of the time in which any kernel ran. For pods it is the mean of two or
+  three readings of the node's agent.
+- The p99 is that of all steps in a window, which are 20 to 5,000. Of a GPT without graphs alone it is the slowest step,
+  or nearly. Small differences between two of them say nothing.
+
+## What can mislead
+- **A slow copy alone makes *× alone* too large.** The hosts are rented, and how long a program waits for a CPU core
+  varies. Where *× alone* is 5 % above the number of copies, a sentence below the table says so. It can be too large
+  where no sentence says so: see ResNet-50 inference in the table of [one alone](#what-a-pod-costs), and divide by the
+  faster one.
+- **A program that waits for its host differs from run to run, in a pod or not.** Four BERTs in three runs each, in the
+  order in which they ran on a GPU:
+
+$BERTS
+
+  Eight processes that prepare images:
+
+$PREPARED
+
+  So these runs do not tell whether MPS helps either program or harms it.
+- **Hosts differ in cores.** H200 824d is one of two GPUs of a host with 32 cores. All others had 16 cores for each
+  GPU. Of [stack-programs.json](results/h200/stack-programs.json), `environment` is that of the last run alone.
+- **Other programs ran on seven hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
+  Of the others, each GPU had 16 of its host's cores to itself, and each ran programs at the same time as the others of
+  its host: H200 cc59 and dc8b; 02bb, 7834, 9523 and ed52; 774c and e94c; a2ad and add5. On the other GPUs of the
+  hosts of H200 8ae2 and 356b ran programs whose results are not here.
+
+## How to repeat it
+Processes, in the root of the work tree, on a machine with a GPU that nobody uses, nvidia-ml-py, PyTorch, torchvision,
+transformers, JAX, and MPS on PATH. A line takes two to four minutes. Without `--parts` all programs run:
+
+```sh
+python3 -m measurements.gpu.programs.compare out/yolos --parts yolos --copies 8 --repeats 3 --modes time-slicing mps
+python3 -m measurements.gpu.programs.compare out/pair --parts yolos-beside-resnet-train --repeats 3
+```
+
+Pods: the suite `programs` of [`measurements/gpu/run`](h200.md#steps). Your own program: [compare.md](compare.md).
+
+This page is written by [measurements/gpu/programs/page.py](../measurements/gpu/programs/page.py) from the files that it
+links.
+"""
+
+PUBLISHED = {1: (0.0882, 0.0880), 3: (0.2931, 0.1640), 5: (0.4890, 0.2409), 7: (0.6849, 0.3198)}
+"""By nos, of an A100: seconds of one YOLOS-small inference by the number of pods, in time slices and under MPS."""
+NOS = """\
+nos publishes [a table](https://github.com/nebuly-ai/nos/tree/main/demos/gpu-sharing-comparison) of the same model, in
+pods on an A100. One inference takes 88 ms there and 10 ms here. Its program computes in float32, ours in float16. Its
+figures are means of calls that do not wait for the GPU, ours are medians (p50) of steps that do. So this table only
+says how much longer an inference takes than alone, and it does not compare the two systems. Ours are the processes on
+the H100:
+"""
+DPI = 130
+
+
+def page(results: Path = RESULTS) -> str:
+    """The whole page. KeyError, ValueError: something that it speaks of was not measured."""
+    inside = list(_held_elsewhere(results))
+    introduction = Template(INTRODUCTION).substitute(
+        GLANCE=_glance(results),
+        BERTS="\n".join(_berts(results)),
+        PREPARED="\n".join(_prepared(results)),
+        BRACKETS=len(inside),
+        INSIDE=sum(inside) or "none",
+    )
+    found = (part for part in PARTS if any(measured(part, results / product) for product in PRODUCTS))
+    return "\n".join([introduction, *(_section(part, results) for part in found)])
+
+
+def _section(part: Part, results: Path) -> str:
+    lines = [f"## {part.title}", f"{part.unit.capitalize()} per second.", ""]
+    lines += head_of(*HEAD)
+    verdicts = []
+    for folder in (results / product for product in PRODUCTS):
+        bare = measured(part, folder)
+        for file, comparison in bare.items():
+            gpu = machine(folder, gpu_of(comparison))
+            lines += lines_of(_linked(gpu, file, results), comparison.rows)
+            missing = " This comparison was ended early: what it did not reach is missing." if comparison.ended else ""
+            verdicts.append(f"- {gpu}: {comparison.verdict.sentence}{missing}")
+        for pods in pod_trials(part, folder):
+            gpu = f"{machine(folder, pods.gpu)}, {pods.title}"
+            rows, elsewhere = against_slices(pods, list(bare.values()))
+            lines += lines_of(_linked(gpu, folder / PODS, results), rows, elsewhere)
+            verdicts.append(f"- {gpu}: {pods.record.verdict.sentence}{_beside_processes(pods, rows, elsewhere)}")
+    lines += ["", *verdicts, ""]
+    if part.name == "yolos":
+        lines += _beside_nos(measured(part, results / "h100")[results / "h100/compare-yolos.json"].rows)
+    return "\n".join(lines)
+
+
+def _beside_processes(pods: PodTrial, rows: Sequence[TrialRow], elsewhere: Collection[TrialCase]) -> str:
+    """What a trial cannot know: what the pods of its verdict did against processes in time slices."""
+    best = pods.record.verdict.best
+    ratio = next((row.of_slices for row in rows if best and row.case == best.case), None)
+    if best is None or ratio is None:
+        return ""
+    where = "of another machine" if best.case in elsewhere else "there"
+    return f" They did {ratio.text()} times the work of processes in time slices {where}."
+
+
+def _linked(gpu: str, file: Path, results: Path) -> str:
+    return f"[{gpu}](results/{file.relative_to(results)})"
+
+
+def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
+    """The one published table of the same program, as multiples of its time alone: the GPUs are not the same."""
+    alone = _latency(next(row for row in rows if row.case.mode is TrialMode.ALONE))
+    ours: dict[int, dict[TrialMode, str]] = {1: {TrialMode.SLICES: "1.00", TrialMode.MPS: "1.00"}}
+    for row in rows:
+        if row.case.mode in (TrialMode.SLICES, TrialMode.MPS):
+            ours.setdefault(row.case.total, {})[row.case.mode] = f"{_latency(row) / alone:.2f}"
+    lines = [
+        NOS,
+        "| copies | nos, time slices | nos, MPS | time slices | MPS |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for copies in sorted({*PUBLISHED, *ours}):
+        slices, mps = PUBLISHED.get(copies, (None, None))
+        nos = [f"{it / PUBLISHED[1][column]:.2f}" if it else "–" for column, it in enumerate((slices, mps))]
+        own = [ours.get(copies, {}).get(mode, "–") for mode in (TrialMode.SLICES, TrialMode.MPS)]
+        lines.append(line_of(str(copies), *nos, *own))
+    return [*lines, ""]
+
+
+def _latency(row: TrialRow) -> float:
+    """p50 in ms. ValueError: it was not measured."""
+    (found,) = row.p50_ms
+    if found is None:
+        raise ValueError(f"{row.case} has no latency")
+    return found.median
+
+
+GLANCE = """\
+## At a glance
+The work of several copies under MPS, without caps, as a multiple of their work in time slices. Shown are processes
+with two or three runs, where there are any; of these, the most copies that also ran as pods. *3 + 3* runs are those of
+two hosts, with the mean of their medians and the extremes of both.
+
+![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](results/pictures/programs.png)
+
+$ROWS
+
+*processes*: under a bare MPS daemon, in so many *runs*. *× alone*: the work of these processes, as a multiple of one
+alone; –: that one was slow in some windows, or its windows differ by more than a quarter. *pods*: in slots of a share,
+in one run; with an asterisk, on another machine than the processes. –: no pods ran with as many copies, or they waited
+for their host and have no time slices of their machine.
+NVML's utilisation, in the second column, does not tell who gains. Where programs wait for their host, a difference
+between the products is one between hosts.
+
+Of all rows below with copies of one program, those in which they kept the GPU busy under MPS, without caps, for at
+least $LEAST_BUSY % of the time did $BUSY times the work of time slices, most of them in one run; the rows of two or
+three runs, all of $REPEATED_COPIES processes, did $REPEATED. The others, which wait for their host, did
+$WAITING, and vary [from run to run](#what-can-mislead).
+
+## What a pod costs
+Pods in slots of a share, by what as many processes did on the same machine. Several processes are clients of a bare MPS
+daemon.
+
+| several copies | cases | least | median | most |
+| --- | --- | --- | --- | --- |
+$SEVERAL
+
+| one alone | GPU | process, per second | pod | |
+| --- | --- | --- | --- | --- |
+$ALONE
+
+- Where several copies keep the GPU busy, pods did as processes do, with the few differences above.
+- One pod in a slot can be slower than a process without MPS: a GPT with graphs waits for nothing but the GPU, and did
+  11 and 15 % less, in one run each. That makes *× alone* of pods larger. Whether MPS or the pod costs that was not
+  measured; YOLOS and k-means lost nothing.
+- Programs that wait for their host vary [from run to run](#what-can-mislead). For them, these runs do not tell what is
+  the pod's, what MPS's, and what the host's.
+"""
+
+
+OF_A_PRODUCT = ("copies (runs)", "processes", "× alone", "pods")
+GLANCE_HEAD = (
+    "program", f"one alone: {PRODUCTS[0].upper()} busy",
+    *(f"{product.upper()}: {first}" if first == OF_A_PRODUCT[0] else first
+      for product in PRODUCTS for first in OF_A_PRODUCT),
+)  # fmt: skip
+
+
+def _glance(results: Path) -> str:
+    found = _beside(results)
+    both = list(pairs(results))
+    shared = [row for row in under_mps(results) if len(row.case.copies) == 1]
+    repeated = [row for row in shared if is_busy(row) and row.runs > 1]
+    return Template(GLANCE).substitute(
+        MOST=_bar(found[0][0]),
+        LEAST=_bar(found[-1][0]),
+        ROWS="\n".join([*head_of(*GLANCE_HEAD), *starmap(_row, found)]),
+        LEAST_BUSY=f"{BUSY_PERCENT:.0f}",
+        BUSY=_span(row for row in shared if is_busy(row)),
+        REPEATED=_span(repeated),
+        REPEATED_COPIES=_or(sorted({row.case.total for row in repeated})),
+        WAITING=_span(row for row in shared if not is_busy(row)),
+        SEVERAL="\n".join(_several(both)),
+        ALONE="\n".join(_alone(both)),
+    )
+
+
+def _or(numbers: Sequence[int]) -> str:
+    """At least two of them."""
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} or {last}"
+
+
+def _span(rows: Iterable[TrialRow]) -> str:
+    """The least and the largest quotient to time slices."""
+    found = [row.of_slices.median for row in rows if row.of_slices]
+    return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def _row(gain: Gain, others: Sequence[Gain | None]) -> str:
+    busy = " + ".join(f"{percent:.0f} %" for percent in gain.busy)
+    cells = [cell for one in (gain, *others) for cell in _cells(one)]
+    return line_of(gain.title, busy, *cells)
+
+
+def _beside(results: Path) -> list[tuple[Gain, list[Gain | None]]]:
+    """Of each program of the first product, what it gains there, and on the others. None: it was not measured there."""
+    first, *others = ({gain.title: gain for gain in gains(results / product)} for product in PRODUCTS)
+    return [(gain, [other.get(title) for other in others]) for title, gain in first.items()]
+
+
+def _once(gain: Gain) -> str:
+    return ", 1 run" if gain.runs == (1,) else ""
+
+
+def _cells(gain: Gain | None) -> tuple[str, ...]:
+    """As OF_A_PRODUCT has them."""
+    if gain is None:
+        return ("–",) * len(OF_A_PRODUCT)
+    alone = gain.alone.text() if gain.alone else "–"
+    return f"{gain.copies} ({' + '.join(map(str, gain.runs))})", gain.processes.text(), alone, _of_pods(gain)
+
+
+def _of_pods(gain: Gain) -> str:
+    return gain.pods.text() + (ASTERISK if gain.elsewhere else "") if gain.pods else "–"
+
+
+def _several(both: Sequence[Pair]) -> Iterator[str]:
+    busy = f"which kept the GPU busy for at least {FULL_PERCENT:.0f} % of the time, both times"
+    for name, full in ((busy, True), ("others", False)):
+        found = [pair.quotient for pair in both if pair.copies > 1 and pair.full is full]
+        figures = (_percent(it) for it in (min(found), statistics.median(found), max(found)))
+        yield line_of(name, str(len(found)), *figures)
+
+
+def _alone(both: Sequence[Pair]) -> Iterator[str]:
+    for pair in (pair for pair in both if pair.copies == 1):
+        rates = (cells_of(row, timed=True)[HEAD.index("per second") - 1] for row in (pair.processes, pair.pods))
+        yield line_of(pair.title, pair.gpu, *rates, _percent(pair.quotient))
+
+
+def _percent(quotient: float) -> str:
+    return f"{100 * quotient:.0f} %"
+
+
+BERTS = (
+    *(("h100", name) for name in ("compare-bert-4-first", "bert-4", "bert-4-cpu", "compare-bert-4-second")),
+    *(("h200", name) for name in ("bert-4", "bert-4-cpu")),
+)
+"""Stored comparisons and trials of four BERTs with three runs, in their order."""
+
+
+def _berts(results: Path) -> Iterator[str]:
+    part = _part("bert")
+    yield line_of("GPU", "four BERTs", "texts per second, least, median and most of six windows")
+    yield line_of("---", "---", "---")
+    for product, name in BERTS:
+        folder = results / product
+        ran = {
+            file.stem: (gpu_of(it), "processes under MPS", it.rows) for file, it in measured(part, folder).items()
+        } | {it.name: (it.gpu, it.title, it.record.rows) for it in pod_trials(part, folder)}
+        gpu, how, rows = ran[name]
+        rate = _rate(next(row for row in rows if row.case.copies == (4,)))
+        spread = f"{rate.least:,.0f}, {rate.median:,.0f}, {rate.largest:,.0f}"
+        yield line_of(machine(folder, gpu), how, spread)
+
+
+def _prepared(results: Path) -> Iterator[str]:
+    """What eight copies of `preprocess` did in time slices and under MPS."""
+    part = _part("preprocess")
+    yield from head_of("GPU", "runs", "images per second in time slices", "under MPS")
+    for folder in (results / product for product in PRODUCTS):
+        for file, comparison in measured(part, folder).items():
+            rows = {row.case.mode: row for row in comparison.rows if row.case.copies == (8,)}
+            if len(rows) > 1:
+                slices, mps = (f"{_rate(rows[mode]).median:,.0f}" for mode in (TrialMode.SLICES, TrialMode.MPS))
+                gpu = _linked(machine(folder, gpu_of(comparison)), file, results)
+                yield line_of(gpu, str(rows[TrialMode.MPS].runs), slices, mps)
+
+
+def _held_elsewhere(results: Path) -> Iterator[bool]:
+    """Of each quotient to time slices of one run, whether its extremes include the median of another machine."""
+    for part, folder in ((part, results / product) for part in PARTS for product in PRODUCTS):
+        found = [
+            (gpu_of(comparison), row, row.of_slices)
+            for comparison in measured(part, folder).values()
+            for row in comparison.rows
+            if row.case.mode is TrialMode.MPS and len(row.case.copies) == 1 and row.of_slices and is_busy(row)
+        ]
+        for (gpu, row, spread), (other_gpu, other, elsewhere) in permutations(found, 2):
+            if row.runs == 1 and gpu != other_gpu and row.case == other.case:
+                yield spread.least <= elsewhere.median <= spread.largest
+
+
+def _part(name: str) -> Part:
+    return next(part for part in PARTS if part.name == name)
+
+
+def _rate(row: TrialRow) -> Spread:
+    """Of copies of one program. ValueError: it was not measured."""
+    [rate] = row.rates
+    if rate is None:
+        raise ValueError(f"{row.case} has no rate")
+    return rate
+
+
+def _bar(gain: Gain) -> str:
+    return f"{gain.processes.median:.2f} ({gain.title})"
+
+
+def draw(results: Path, picture: Path) -> None:
+    """The gains as bars, with the least and the largest, a panel for each product."""
+    from matplotlib import rc_context  # the page does without it
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    from gpushare_workload.reporting.style import SETTINGS, SOFT, TEXT
+
+    beside = _beside(results)
+    with rc_context(dict(SETTINGS)):
+        figure = Figure(figsize=(10.4, 5.6), layout="constrained")
+        panels = figure.subplots(1, len(PRODUCTS), sharey=True, sharex=True)
+        columns = list(zip(*([gain, *others] for gain, others in beside), strict=True))
+        for panel, product, found in zip(panels, PRODUCTS, columns, strict=True):
+            for place, gain in enumerate(found):
+                if gain is None:
+                    continue
+                bars = [
+                    (gain.processes, "#56b4e9", f"  ({gain.copies} copies{_once(gain)})"),
+                    (gain.pods, "#0072b2", ""),
+                ]
+                shown = [bar for bar in bars if bar[0]]
+                for row, (spread, colour, note) in enumerate(shown):
+                    at = place + 0.4 * (row - (len(shown) - 1) / 2)
+                    beyond = [[spread.median - spread.least], [spread.largest - spread.median]]
+                    panel.barh(
+                        at,
+                        spread.median,
+                        height=0.38,
+                        color=colour,
+                        xerr=beyond,
+                        error_kw={"elinewidth": 1.0, "ecolor": SOFT, "capsize": 1.5},
+                    )
+                    panel.annotate(f"{spread.median:.2f}{note}", (spread.largest, at), xytext=(4, 0),
+                                   textcoords="offset points", va="center", fontsize=8, color=TEXT,
+                                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.4})  # fmt: skip
+            panel.axvline(1.0, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
+            panel.set_yticks(range(len(beside)), [gain.title for gain, _ in beside])
+            panel.set_title(product.upper())
+            panel.set_xlabel("work, × time slices (dashed)")
+            panel.grid(visible=False, axis="y")
+        panels[0].invert_yaxis()
+        panels[0].set_xlim(0, 1.3 * max(gain.processes.median for found in columns for gain in found if gain))
+        names = (("processes under MPS", "#56b4e9"), ("pods of a share", "#0072b2"))
+        handles = [Patch(color=colour, label=name) for name, colour in names]
+        figure.legend(handles=handles, loc="outside lower right", ncols=2, fontsize=8)
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(picture, dpi=DPI, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        draw(RESULTS, Path(sys.argv[1]))
+    else:
+        print(page(), end="")

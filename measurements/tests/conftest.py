@@ -1,0 +1,23 @@
+"""Properties are judged by what holds, not by how long an example takes: that says more of the machine's other work."""
+
+import socket
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
+
+
+@pytest.fixture
+def free_ports() -> list[int]:
+    """Two TCP ports that nothing listened on a moment ago."""
+    with socket.socket() as one, socket.socket() as two:
+        for probe in (one, two):
+            probe.bind(("", 0))
+        return [probe.getsockname()[1] for probe in (one, two)]
+
+
+@pytest.fixture
+def free_port(free_ports: list[int]) -> int:
+    return free_ports[0]
