@@ -35,10 +35,10 @@ RUN pip install --no-deps --no-build-isolation --no-index --root /code /src && \
     python3 -m compileall -q -s /code -p / --invalidation-mode unchecked-hash /code
 
 # In front of the driver's libraries in clients' containers, where a share says so.
-FROM base AS fronts
+FROM base AS native
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
-COPY fronts /src/fronts
-RUN /src/fronts/build.sh /opt/gpushare/lib/gpushare
+COPY native /src/native
+RUN /src/native/build.sh /opt/gpushare/lib/gpushare
 
 FROM base AS operator-dependencies
 ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
@@ -96,7 +96,7 @@ ENV MALLOC_MMAP_THRESHOLD_=65536 \
 # Nobody here asks by them, and OpenSSL would find them one by one in its directory all the same.
 ENV SSL_CERT_FILE=/dev/null
 COPY --from=operator-dependencies /opt/gpushare /opt/gpushare
-COPY --from=fronts /opt/gpushare/lib/gpushare /opt/gpushare/lib/gpushare
+COPY --from=native /opt/gpushare/lib/gpushare /opt/gpushare/lib/gpushare
 COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-operator" \
       org.opencontainers.image.description="Shares NVIDIA GPUs between Kubernetes pods through MPS" \

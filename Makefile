@@ -127,6 +127,10 @@ audit: venv $(AUDIT)/.complete ## known vulnerabilities of the locked packages; 
 unit: venv ## the tests that need no cluster, JOBS=4 at once
 	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=10
 
+.PHONY: test-measurements
+test-measurements: venv ## the tests of what measures, of its results and of its pages: they need no cluster, JOBS=4 at once
+	@$(AS_ROOT) $(BIN)/python -m pytest measurements/tests -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=10
+
 .PHONY: cluster-test
 cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once
 	@$(LOCAL) images >/dev/null

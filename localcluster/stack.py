@@ -25,8 +25,8 @@ NAMESPACE = "gpushare-system"
 RELEASE = "gpushare"
 CHART = REPOSITORY / "charts" / "gpushare"
 PLUGIN = {
-    "kubectl-gpushare": ("gpushare.cli.kubectl.main", "main"),
-    "kubectl_complete-gpushare": ("gpushare.cli.kubectl.main", "completion"),
+    "kubectl-gpushare": ("gpushare.kubectl.main", "main"),
+    "kubectl_complete-gpushare": ("gpushare.kubectl.main", "completion"),
 }
 """Programs by which kubectl finds the plugin and its completion: (module, function)."""
 

@@ -40,22 +40,9 @@ REQUIRED = (
     "typing-extensions",
     "typing-inspection",
 )
-PACKAGES = (
-    "api",
-    "cli/kubectl",
-    "cli/recommend",
-    "cli/ui",
-    "cli/trial",
-    "controller",
-    "fleet",
-    "grant",
-    "kube",
-    "mps",
-    "recommend",
-    "trial",
-)
+PACKAGES = ("api", "controller", "grant", "kube", "kubectl", "messages", "mps", "planner")
 """Below operator/gpushare."""
-MODULES = ("__init__.py", "cli/__init__.py", "wording.py")
+MODULES = ("__init__.py",)
 """Below operator/gpushare, of rooms that are not taken whole."""
 PROGRAM = "kubectl-gpushare"
 LEFT_OUT = ("*.pyi", "*.typed", "_yaml*", "*.dist-info", "__pycache__", "mypy.py", "v1")

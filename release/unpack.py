@@ -70,7 +70,7 @@ def main() -> "int | str":
     try:
         if not has_compiled_code(into):
             return "error: this kubectl-gpushare has no compiled code for Python " + sys.version.split()[0]
-        from gpushare.cli.kubectl.main import main as plugin
+        from gpushare.kubectl.main import main as plugin
 
         return plugin()
     finally:

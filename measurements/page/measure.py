@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gpushare.cli.ui.cluster.scrapes import PER_SECOND
+from gpushare.kubectl.page.cluster.scrapes import PER_SECOND
 from localcluster.paths import REPOSITORY
 from tests.browser.driver import Browser, chromium, missing
 from tests.browser.fleet import GPUS, MadeFleet, uuids

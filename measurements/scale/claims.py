@@ -24,8 +24,8 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.objects import device_classes
 from gpushare.controller.claims.views import claim as read_claim
 from gpushare.controller.claims.views import devices as read_devices
-from gpushare.fleet.pending import consumption
 from gpushare.kube.client import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Kube, Object, connect
+from gpushare.planner.pending import consumption
 from measurements.scale.nodes import all_of
 
 NAMESPACE = "default"

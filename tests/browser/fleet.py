@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpushare.cli.ui.cluster.fleet_view import FleetView
-from gpushare.cli.ui.content.feed import Feed
-from gpushare.cli.ui.content.figures import FigureHistory
-from gpushare.cli.ui.content.rows import event_row
-from gpushare.cli.ui.serving.local import serving
-from gpushare.cli.ui.serving.pages import Pages
+from gpushare.kubectl.page.cluster.fleet_view import FleetView
+from gpushare.kubectl.page.content.feed import Feed
+from gpushare.kubectl.page.content.figures import FigureHistory
+from gpushare.kubectl.page.content.rows import event_row
+from gpushare.kubectl.page.serving.local import serving
+from gpushare.kubectl.page.serving.pages import Pages
 
 SECRET = "browser-test"
 GPUS = 8

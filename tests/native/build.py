@@ -23,7 +23,7 @@ def compiler() -> str | None:
 def fronts(directory: Path, *flags: str) -> Path:
     """`flags`: in the place of those that leave the C library out, such as a sanitizer's. Returns the directory."""
     environment = {**os.environ, "EXTRA": " ".join(flags)}
-    run = [REPOSITORY / "fronts/build.sh", directory]
+    run = [REPOSITORY / "native/build.sh", directory]
     subprocess.run(run, check=True, env=environment, timeout=120)
     return directory
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.recommend.advice import patched
+from gpushare.kubectl.rules.recommend.advice import patched
 from localcluster.paths import REPOSITORY
 from tests.cluster.control_plane import ControlPlane, programs
 from tests.prometheus.week import SHARES, gpu_node, shares
@@ -62,7 +62,7 @@ def test_each_line_is_taken_and_does_what_it_says(shell: Shell, prometheus: str,
     metadata = {"name": "crash-b4x7z", "namespace": "ml", "ownerReferences": [owner | {"controller": True}]}
     create(shell, tmp_path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": POD})
 
-    program = f"{sys.executable} -m gpushare.cli.kubectl.main recommend --prometheus={prometheus}"
+    program = f"{sys.executable} -m gpushare.kubectl.main recommend --prometheus={prometheus}"
     found = json.loads(shell(f"{program} -o json"))["recommendations"]
     assert sorted(one["kind"] for one in found) == [
         "a GPU of its own",

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.recommend.advice import patched
+from gpushare.kubectl.rules.recommend.advice import patched
 from tests.prometheus.week import GPU_MIB, SHARES, gpu_node, shares
 
 SECONDS = 300
@@ -33,7 +33,7 @@ def ask(prometheus: str, tmp_path: Path) -> Any:
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
 
     def run(*arguments: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "recommend", f"--prometheus={prometheus}"]
+        command = [sys.executable, "-m", "gpushare.kubectl.main", "recommend", f"--prometheus={prometheus}"]
         done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, timeout=SECONDS)
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout if code == 0 else done.stderr

@@ -88,7 +88,7 @@ print(json.dumps({{"first": first - began, "second": second - again}}), flush=Tr
 SERVE = """
 import asyncio, functools, json, sys, time
 from pathlib import Path
-from gpushare.broker import attach, broker, daemon, turns
+from gpushare.mps.broker import attach, broker, daemon, turns
 from measurements.gpu.mps.stand import owners
 
 steps = []

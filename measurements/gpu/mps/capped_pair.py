@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from measurements.gpu.client import Clients
 from measurements.gpu.environment import environment_block
 from measurements.gpu.private_mps import PrivateMps

@@ -2,7 +2,7 @@
 
     python3 -m measurements.gpu.mps.shown_memory OUT.json [FRONTS]  on an idle GPU, MPS on PATH; 3 min
 
-The front libraries are built with this machine's C compiler, or FRONTS is a directory that has them (fronts/build.sh
+The front libraries are built with this machine's C compiler, or FRONTS is a directory that has them (native/build.sh
 makes it on another machine). Clients of a private MPS daemon find them by LD_LIBRARY_PATH, in the place of the CDI
 spec's mounts; the driver's own libraries lie beside them, as in a container. A framework that is not installed is
 listed as such. Ends all that it started. OUT.json has what was seen and whether it was as expected, such as
@@ -153,7 +153,7 @@ def container(directory: Path, fronts: Path | None) -> Path:
         raise RuntimeError(f"of {', '.join(SONAMES)} some are not below /: {sorted(libraries)}")
     directory.mkdir()
     if fronts is None:
-        build = ROOT / "fronts/build.sh"
+        build = ROOT / "native/build.sh"
         subprocess.run([build, directory], check=True, timeout=120)
     for soname in SONAMES:
         if fronts is not None:

@@ -23,7 +23,7 @@ from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 from measurements.gpu.private_mps import PrivateMps
 
 NOBODY = 65534
@@ -31,7 +31,7 @@ CEILING_MIB = 16384
 SERVE = """
 import asyncio, sys, time
 from pathlib import Path
-from gpushare.broker.broker import serve
+from gpushare.mps.broker.broker import serve
 from measurements.gpu.mps.stand import owners
 asyncio.run(serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
 """

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpushare.trial.cases import TITLES, CaseOutcome, TrialCase, TrialMode
-from gpushare.trial.records import SCHEMA, TrialRecord
-from gpushare.trial.rows import TrialRow, cells_of
-from gpushare.trial.spread import Spread
-from gpushare.trial.verdict import is_above, slow_alone
+from gpushare.kubectl.rules.trial.cases import TITLES, CaseOutcome, TrialCase, TrialMode
+from gpushare.kubectl.rules.trial.records import SCHEMA, TrialRecord
+from gpushare.kubectl.rules.trial.rows import TrialRow, cells_of
+from gpushare.kubectl.rules.trial.spread import Spread
+from gpushare.kubectl.rules.trial.verdict import is_above, slow_alone
 from gpushare_workload.compare.result import Comparison, read
 from measurements.gpu.programs.compare import PARTS, Part
 from tests.page_tables import line_of

@@ -12,9 +12,9 @@ from itertools import permutations, starmap
 from pathlib import Path
 from string import Template
 
-from gpushare.trial.cases import TrialCase, TrialMode
-from gpushare.trial.rows import TrialRow, cells_of
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.cases import TrialCase, TrialMode
+from gpushare.kubectl.rules.trial.rows import TrialRow, cells_of
+from gpushare.kubectl.rules.trial.spread import Spread
 from measurements.gpu import ROOT
 from measurements.gpu.programs.compare import PARTS, Part
 from measurements.gpu.programs.figures import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from measurements.gpu.mps.capped_pair import DEPTHS, WORK
 from tests.page_tables import head_of, line_of
 

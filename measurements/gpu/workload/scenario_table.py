@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from measurements.gpu.programs.figures import PRODUCTS
 from tests.page_tables import head_of, line_of
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.gpus import inventory
 from gpushare_workload.gpus.monitor import SETTLED_SECONDS, GpuMonitor
 from measurements.gpu.client import Client

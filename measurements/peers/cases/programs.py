@@ -3,8 +3,8 @@
 import time
 from typing import Any
 
-from gpushare.trial.printed import percentile
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.printed import percentile
+from gpushare.kubectl.rules.trial.spread import Spread
 from measurements.gpu.stack.suites import parts
 from measurements.peers.ways.way import CLIENTS, Clients, Way, clients
 from tests.cluster.harness import Harness, wait_until

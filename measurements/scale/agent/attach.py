@@ -46,8 +46,8 @@ SECONDS = 30.0
 SERVE = f"""
 import asyncio, sys, time
 from pathlib import Path
-from gpushare.broker.broker import serve
-from gpushare.procfs import Owner
+from gpushare.mps.broker.broker import serve
+from gpushare.process.procfs import Owner
 asyncio.run(serve(Path(sys.argv[1]), "bench", time.monotonic, lambda _: [Owner("{POD}", "")]))
 """
 

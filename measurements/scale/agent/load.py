@@ -62,7 +62,7 @@ GPUSHARE = (sys.executable, "-m", "gpushare.cli.main")
 BROKER = f"""
 import asyncio, os, sys
 from pathlib import Path
-from gpushare.broker.broker import serve
+from gpushare.mps.broker.broker import serve
 from gpushare.mps.clock import boot_clock
 os.setgroups([]); os.setgid({BROKER_UID}); os.setuid({BROKER_UID})
 asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock))

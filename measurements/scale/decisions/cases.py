@@ -14,8 +14,6 @@ from gpushare.controller.claims.objects import device_classes, share_templates
 from gpushare.controller.differences import differences
 from gpushare.controller.heartbeats.ages import HeartbeatAges
 from gpushare.controller.settings import OperatorSettings
-from gpushare.fleet import FleetMemory, MpsPod, Snapshot, Template, plan
-from gpushare.fleet.pending import pending
 from gpushare.kube.client import (
     CLAIM_TEMPLATES,
     DEVICE_CLASSES,
@@ -26,6 +24,8 @@ from gpushare.kube.client import (
     Resource,
 )
 from gpushare.kube.coordination.heartbeat import Renewal
+from gpushare.planner import FleetMemory, MpsPod, Snapshot, Template, plan
+from gpushare.planner.pending import pending
 from measurements.scale.decisions.objects import (
     CLAIMS_PER_NODE,
     GIB,

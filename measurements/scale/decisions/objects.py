@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from gpushare.api import names
 from gpushare.api.names import device_name
 from gpushare.controller.cache.fleet_cache import FleetCache
-from gpushare.fleet import MpsPod, Snapshot, Template
-from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Demand, Held
 from gpushare.kube.client import Object
+from gpushare.planner import MpsPod, Snapshot, Template
+from gpushare.planner.pending import Capacity, Claim, ClaimDevice, Demand, Held
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 LONG_AGO = "2026-01-01T00:00:00Z"

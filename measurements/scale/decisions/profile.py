@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpushare.controller.differences import differences
-from gpushare.fleet import Snapshot, plan
 from gpushare.kube.client import Object
+from gpushare.planner import Snapshot, plan
 from measurements.scale import results
 from measurements.scale.decisions.cases import CHANGED, NOW_TEXT, SETTINGS
 from measurements.scale.decisions.objects import GPUS, NOW, served, settled
@@ -50,7 +50,7 @@ def rounds(count: int) -> dict[str, Callable[[], object]]:
         return differences(planned, taken, cache, SETTINGS, NOW_TEXT)  # type: ignore[arg-type]
 
     try:
-        from gpushare.fleet import FleetMemory
+        from gpushare.planner import FleetMemory
     except ImportError:  # an earlier commit, which remembers nothing
         return {"first": lambda: once(plan, 0), "next": lambda: once(plan, CHANGED)}
     memory = FleetMemory()

@@ -106,13 +106,13 @@ async def serve_webhook(port: int, secret: dict[str, str]) -> None:
     """Until SIGTERM, with the webhook of whatever checkout is on the path."""
     from prometheus_client import CollectorRegistry
 
-    from gpushare.admission.metrics import AdmissionMeters
     from gpushare.http.server import serve
+    from gpushare.webhook.metrics import AdmissionMeters
 
     try:
-        package = import_module("gpushare.admission.serving.server").__package__
+        package = import_module("gpushare.webhook.serving.server").__package__
     except ImportError:  # before the server had a package of its own
-        package = "gpushare.admission"
+        package = "gpushare.webhook"
     app, certificate, server = (import_module(f"{package}.{name}") for name in ("app", "certificate", "server"))
     live = certificate.LiveCertificate()
     live.load(secret)

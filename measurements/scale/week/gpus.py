@@ -15,8 +15,8 @@ from gpushare.agent.kubelet.listing import preferred_slots
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Placement
 from gpushare.controller.claims.views import devices as read_devices
-from gpushare.fleet.pending import Capacity
 from gpushare.nvml.types import GpuInfo
+from gpushare.planner.pending import Capacity
 
 SHARE = "parts"
 PER_GPU = 20

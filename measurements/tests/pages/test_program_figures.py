@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.trial.cases import CaseOutcome, TrialMode, TrialPlan
-from gpushare.trial.options import RunTimes
-from gpushare.trial.printed import PrintedFigures
-from gpushare.trial.records import TrialRecord
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialMode, TrialPlan
+from gpushare.kubectl.rules.trial.options import RunTimes
+from gpushare.kubectl.rules.trial.printed import PrintedFigures
+from gpushare.kubectl.rules.trial.records import TrialRecord
 from gpushare_workload.compare.options import CompareRequest
 from gpushare_workload.compare.result import Comparison
 from measurements.gpu.programs.compare import PARTS
@@ -23,7 +23,7 @@ from measurements.gpu.programs.figures import (
     pairs,
     pod_trials,
 )
-from tests.unit.trial.made_up import ALONE, case, measured
+from tests.unit.kubectl.rules.trial.made_up import ALONE, case, measured
 
 BERT = next(part for part in PARTS if part.name == "bert")
 HERE, OTHER = "GPU-here", "GPU-other"

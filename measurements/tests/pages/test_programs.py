@@ -24,7 +24,7 @@ def test_every_stored_comparison_is_on_the_page() -> None:
     assert {file for file in stored if f"({file})" not in PAGE.read_text()} == set()
 
 
-COMMANDS = re.findall(r"^python3 (-m tests\.gpu\.programs\.compare .+)", PAGE.read_text(), re.MULTILINE)
+COMMANDS = re.findall(r"^python3 (-m measurements\.gpu\.programs\.compare .+)", PAGE.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare import heap
 from gpushare.agent.aio import periodic
 from gpushare.agent.aio.periodic import Loop
 from gpushare.agent.dra.driver import ClaimDelivery
@@ -40,6 +39,7 @@ from gpushare.kube.client import API_ERRORS, NODES, Kube
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import DaemonControl
 from gpushare.nvml.types import Nvml
+from gpushare.process import heap
 
 LOG = logging.getLogger(__name__)
 TRIM_SECONDS = 60.0

@@ -24,7 +24,7 @@ from gpushare.agent.usage.placement import Placements
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.events.event import Event
 from gpushare.kube.pods import pods_by_cgroup_uid
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.files import read_model
 from gpushare.mps.wire import Arrival, GpuGrants, RefusedAttach
 from gpushare.nvml.types import Xid

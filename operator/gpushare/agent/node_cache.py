@@ -16,7 +16,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.cache.kept import kept_share
 from gpushare.kube.cache.reflector import Key, Reflector
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from gpushare.api.gpunode import Uuid
 from gpushare.http import probes
 from gpushare.kube.client import Kube
 from gpushare.kube.events.recorder import EventRecorder
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.metrics.endpoint import exposed
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlProgram, DaemonControl

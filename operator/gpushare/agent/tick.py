@@ -28,7 +28,7 @@ from gpushare.agent.status.status import foreign_holders
 from gpushare.api import names
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Uuid
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 

@@ -82,7 +82,7 @@ CLIENT_PIPE_DIR = "/run/gpushare/mps"
 """Where a client container finds `control`: short, since a socket path may have 107 bytes at most."""
 CLIENT_LOG_DIR = "/var/log/gpushare-mps"
 FRONT_PREFIX = "gpushare-"
-"""Before a driver's library's name, where a front library has its place: fronts/build.sh links against that."""
+"""Before a driver's library's name, where a front library has its place: native/build.sh links against that."""
 
 # Environment of a client container. CUDA_MPS_* are NVIDIA's; GPUSHARE_* are for the program to read.
 ENV_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"

@@ -24,7 +24,7 @@ COMMANDS = {
         "delete all GpuShares and wait for their clients, before gpushare is uninstalled",
     ),
     "smoke-test": ("gpushare.cli.smoke_test", "check that webhook, operator and agents work together"),
-    "ui": ("gpushare.cli.ui.in_cluster", "serve the page of kubectl gpushare ui in the cluster"),
+    "ui": ("gpushare.kubectl.page.in_cluster", "serve the page of kubectl gpushare ui in the cluster"),
     "crds": ("gpushare.cli.crds", "write the CustomResourceDefinitions as YAML"),
 }
 """Command: (module with `add_arguments(parser)` and `run(args) -> int`, one line of help)."""

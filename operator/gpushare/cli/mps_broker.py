@@ -5,10 +5,10 @@ import logging
 from pathlib import Path
 
 from gpushare.api.names import RUN_DIR
-from gpushare.broker.broker import serve
-from gpushare.cli.signals import run_until_signal
+from gpushare.mps.broker.broker import serve
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.supervisor.open_files import raise_nofile
+from gpushare.process.end_signals import run_until_signal
 
 LOG = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ import asyncio
 import os
 from importlib.metadata import version
 
-from gpushare.admission.serving.server import WebhookSettings, serve
-from gpushare.cli.signals import on_end_signal
 from gpushare.kube.client import connect
+from gpushare.process.end_signals import on_end_signal
+from gpushare.webhook.serving.server import WebhookSettings, serve
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,10 +19,10 @@ from gpushare.api.conditions import EventReason
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import MANAGER, Note, Write, WriteStage
-from gpushare.fleet.pending import Pending
 from gpushare.kube.client import API_ERRORS, GPU_SHARES, Kube, Object
 from gpushare.kube.events.event import Event, reference
 from gpushare.kube.events.recorder import EventRecorder
+from gpushare.planner.pending import Pending
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 16

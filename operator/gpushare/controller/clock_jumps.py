@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from gpushare.api.gpunode import Assignment
-from gpushare.fleet.model import Jumps
+from gpushare.planner.model import Jumps
 
 LOG = logging.getLogger(__name__)
 JUMP = timedelta(seconds=60)

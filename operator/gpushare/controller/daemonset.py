@@ -16,9 +16,9 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import digest, stamped
-from gpushare.fleet import MpsPod, Template
 from gpushare.kube.resources import Object
 from gpushare.mps.layout import BROKER_UID
+from gpushare.planner import MpsPod, Template
 
 TMP_SIZE = "64Mi"
 SUPERVISOR, BROKER = "mps", "broker"

@@ -19,8 +19,8 @@ from gpushare.controller.claims.differences import claim_writes, shares_with_cla
 from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import MANAGER, Note, Write, WriteStage, stamp_of
-from gpushare.fleet import FleetPlan, RefusalVerdict, ShareReport, Snapshot
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object
+from gpushare.planner import FleetPlan, RefusalVerdict, ShareReport, Snapshot
 
 FINALIZER_MANAGER = "gpushare-operator-finalizer"
 """A manager of its own: applying without the finalizer removes it, and must remove nothing else."""

@@ -13,9 +13,9 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gpushare.api.conditions import ConditionType
 from gpushare.controller.writes import Write
-from gpushare.fleet import ShareReport
 from gpushare.metrics.exported import Exported
 from gpushare.metrics.families import Family, Sample
+from gpushare.planner import ShareReport
 
 SHARE = ("share",)
 

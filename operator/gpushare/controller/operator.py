@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from gpushare import heap
 from gpushare.api import names
 from gpushare.controller.cache import resync
 from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
@@ -22,6 +21,7 @@ from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import Kube
 from gpushare.kube.coordination.elector import Elector, LeaseLostError
 from gpushare.kube.coordination.leadership import Leadership
+from gpushare.process import heap
 
 LOG = logging.getLogger(__name__)
 TRIM_SECONDS = 10.0

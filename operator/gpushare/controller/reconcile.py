@@ -20,8 +20,8 @@ from gpushare.controller.clock_jumps import ClockJumps
 from gpushare.controller.differences import differences
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.settings import OperatorSettings
-from gpushare.fleet import FleetMemory, ShareReport, plan
 from gpushare.kube.client import Kube
+from gpushare.planner import FleetMemory, ShareReport, plan
 
 LOG = logging.getLogger(__name__)
 DEBOUNCE_SECONDS = 0.2

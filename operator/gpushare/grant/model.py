@@ -20,7 +20,7 @@ from gpushare.api.names import (
     device_class,
 )
 from gpushare.api.quantity import MIB, format_mib, parse_memory, parse_mib
-from gpushare.wording import count_of
+from gpushare.messages.wording import count_of
 
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _SHOWN = 64

@@ -24,7 +24,7 @@ from gpushare.http.bodies import Bodies
 from gpushare.http.connection import HttpConnection
 from gpushare.http.limits import ServerLimits
 from gpushare.http.peers import Peers, peer_name
-from gpushare.waiting import within
+from gpushare.process.time_limit import within
 
 LOG = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
-from gpushare.cli.kubectl.failures import UnreachableError, of_answer, of_kubectl
-from gpushare.cli.kubectl.proxy import Proxy
 from gpushare.kube.resources import PODS, KubeError, Object, Resource
+from gpushare.kubectl.failures import UnreachableError, of_answer, of_kubectl
+from gpushare.kubectl.proxy import Proxy
 
 AT_ONCE = 16
 """Questions at a time."""

@@ -9,10 +9,10 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.kubectl.failures import UnreachableError
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, NAMESPACES, PODS, KubeError, Resource
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster
+from gpushare.kubectl.failures import UnreachableError
 
 NO_FILES = ":4"
 FILES = ":0"

@@ -13,30 +13,33 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.output.show import Printer, UnknownColumnError, new_rows, terminal_width
-from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.kube.resources import KubeError
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster
+from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.output.show import Printer, UnknownColumnError, new_rows, terminal_width
+from gpushare.kubectl.wrong import WrongInputError
 
 COMMANDS = {
-    "status": ("gpushare.cli.kubectl.commands.status", "show shares, GPUs and their problems"),
-    "top": ("gpushare.cli.kubectl.commands.top", "show what each container is granted of its GPU and uses of it"),
-    "why": ("gpushare.cli.kubectl.commands.why", "say in one answer why a pod does not run, or what it runs on"),
-    "describe": ("gpushare.cli.kubectl.commands.describe", "show everything about one share, node or pod"),
-    "events": ("gpushare.cli.kubectl.commands.events", "show events of gpushare, and refusals of its webhook"),
-    "plan": ("gpushare.cli.kubectl.commands.plan", "show which GPUs a GpuShare in a file would take, or why not"),
+    "status": ("gpushare.kubectl.commands.status", "show shares, GPUs and their problems"),
+    "top": ("gpushare.kubectl.commands.top", "show what each container is granted of its GPU and uses of it"),
+    "why": ("gpushare.kubectl.commands.why", "say in one answer why a pod does not run, or what it runs on"),
+    "describe": ("gpushare.kubectl.commands.describe", "show everything about one share, node or pod"),
+    "events": ("gpushare.kubectl.commands.events", "show events of gpushare, and refusals of its webhook"),
+    "plan": ("gpushare.kubectl.commands.plan", "show which GPUs a GpuShare in a file would take, or why not"),
     "defragment": (
-        "gpushare.cli.kubectl.commands.defragment",
+        "gpushare.kubectl.commands.defragment",
         "show which pods to start again so that GPUs become free",
     ),
-    "check": ("gpushare.cli.kubectl.commands.check", "check whether the cluster, or a node, is ready for shares"),
-    "recommend": ("gpushare.cli.recommend.command", "say which changes of shares the past supports, and how surely"),
-    "ui": ("gpushare.cli.ui.command", "open a page that shows GPUs, clients and problems live"),
+    "check": ("gpushare.kubectl.commands.check", "check whether the cluster, or a node, is ready for shares"),
+    "recommend": (
+        "gpushare.kubectl.recommend.command",
+        "say which changes of shares the past supports, and how surely",
+    ),
+    "ui": ("gpushare.kubectl.page.command", "open a page that shows GPUs, clients and problems live"),
     "trial": (
-        "gpushare.cli.trial.command",
+        "gpushare.kubectl.trial.command",
         "run copies of a Job, or several Jobs, in slots of a share, and say whether sharing pays",
     ),
 }
@@ -76,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def completion(words: Sequence[str] | None = None) -> int:
     """The program `kubectl_complete-gpushare`, which kubectl's completion runs with the words so far."""
-    from gpushare.cli.kubectl.completion import complete
+    from gpushare.kubectl.completion import complete
 
     return complete(parser_for, sys.argv[1:] if words is None else words)
 

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from gpushare.cli.kubectl.output.show import FORMATS
+from gpushare.kubectl.output.show import FORMATS
 
 KUBECTL = {
     "context": "name of the kubeconfig's context to use",

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare.cli.kubectl.failures import UnreachableError, of_kubectl, unreachable
+from gpushare.kubectl.failures import UnreachableError, of_kubectl, unreachable
 
 READY_SECONDS = 25.0
 ANSWER_SECONDS = 25.0

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Collection, Iterable
 
-from gpushare.wording import first_names
+from gpushare.messages.wording import first_names
 
 
 class WrongInputError(Exception):

@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import field
 
 from gpushare.mps.wire import WireModel
-from gpushare.procfs import PROC, read_start_time
+from gpushare.process.procfs import PROC, read_start_time
 
 
 class TerminationRecord(WireModel, frozen=True, kw_only=True):

@@ -11,15 +11,15 @@ from collections.abc import Collection, Mapping
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import format_timestamp
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.held_gpus import NodeGpus
-from gpushare.fleet.model import Snapshot
-from gpushare.fleet.rollout import Rollout
-from gpushare.fleet.selection.fleet_index import FleetIndex
-from gpushare.fleet.selection.node_facts import RememberedNode
-from gpushare.fleet.selection.refusals import GpuProfile
-from gpushare.fleet.selection.resource_names import ResourceNames
-from gpushare.fleet.waiting import deadline, since
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.held_gpus import NodeGpus
+from gpushare.planner.model import Snapshot
+from gpushare.planner.rollout import Rollout
+from gpushare.planner.selection.fleet_index import FleetIndex
+from gpushare.planner.selection.node_facts import RememberedNode
+from gpushare.planner.selection.refusals import GpuProfile
+from gpushare.planner.selection.resource_names import ResourceNames
+from gpushare.planner.waiting import deadline, since
 
 Owners = Mapping[str, Mapping[str, str]]
 """node -> uuid -> share. Where the holders of a node are the owners, it is its facts' own mapping `holders`."""

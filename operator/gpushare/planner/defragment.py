@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpushare.wording import are, count_of
+from gpushare.messages.wording import are, count_of
 
 
 @dataclass(frozen=True, slots=True)

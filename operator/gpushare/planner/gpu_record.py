@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, GpuNode, Limits
-from gpushare.fleet.model import NodeView
+from gpushare.planner.model import NodeView
 
 
 @dataclass(frozen=True, slots=True)

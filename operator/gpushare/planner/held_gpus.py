@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from gpushare.api.gpunode import Limits
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.model import NodeView
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.model import NodeView
 
 Shared = TypeVar("Shared", bound=Hashable)
 LimitsKey = tuple[int, int, int] | None

@@ -8,7 +8,7 @@ from typing import Literal
 from gpushare.api.conditions import ConditionType, DaemonReason, ShareReason
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
-from gpushare.fleet.pending import Demand, Pending
+from gpushare.planner.pending import Demand, Pending
 
 Jumps = Mapping[tuple[str, str], timedelta]
 """(UUID, since when it waits) -> by how much that has to move, because the time of day was set since."""

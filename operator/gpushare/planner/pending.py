@@ -17,7 +17,7 @@ from functools import cached_property
 from gpushare.api import names
 from gpushare.api.gpushare import ClaimCounts, GpuShare, PendingClaim
 from gpushare.api.quantity import MIB, format_mib
-from gpushare.wording import count_of
+from gpushare.messages.wording import count_of
 
 GRACE = timedelta(seconds=10)
 """How long a claim may wait before we explain it: the scheduler may be at work, or a client may be ending."""

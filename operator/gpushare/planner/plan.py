@@ -10,18 +10,18 @@ from datetime import datetime
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.names import FINALIZER, NODE_LABEL_PREFIX
-from gpushare.fleet import driver_upgrade
-from gpushare.fleet.assign import Owners, assignments, deliverable, owners
-from gpushare.fleet.model import FleetPlan, NodeView, ShareReport, Snapshot
-from gpushare.fleet.pending import Pending, claim_counts, due, pending
-from gpushare.fleet.rollout import Rollout, again_at, rollouts
-from gpushare.fleet.selection.fleet_index import FleetIndex
-from gpushare.fleet.selection.node_facts import FleetMemory
-from gpushare.fleet.selection.resource_names import ResourceNames
-from gpushare.fleet.startup import waits_for
-from gpushare.fleet.status.conditions import verdicts
-from gpushare.fleet.status.share_summary import ShareSummary, counts, summaries
-from gpushare.fleet.waiting import deadline, since
+from gpushare.planner import driver_upgrade
+from gpushare.planner.assign import Owners, assignments, deliverable, owners
+from gpushare.planner.model import FleetPlan, NodeView, ShareReport, Snapshot
+from gpushare.planner.pending import Pending, claim_counts, due, pending
+from gpushare.planner.rollout import Rollout, again_at, rollouts
+from gpushare.planner.selection.fleet_index import FleetIndex
+from gpushare.planner.selection.node_facts import FleetMemory
+from gpushare.planner.selection.resource_names import ResourceNames
+from gpushare.planner.startup import waits_for
+from gpushare.planner.status.conditions import verdicts
+from gpushare.planner.status.share_summary import ShareSummary, counts, summaries
+from gpushare.planner.waiting import deadline, since
 
 Planned = Mapping[str, tuple[Assignment, ...]]
 

@@ -16,11 +16,11 @@ from enum import Enum, auto
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.held_gpus import NodeGpus
-from gpushare.fleet.model import MpsPod, NodeView, Snapshot, Template
-from gpushare.fleet.selection.node_facts import RememberedNode
-from gpushare.fleet.waiting import deadline, since
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.held_gpus import NodeGpus
+from gpushare.planner.model import MpsPod, NodeView, Snapshot, Template
+from gpushare.planner.selection.node_facts import RememberedNode
+from gpushare.planner.waiting import deadline, since
 
 SETTLE = timedelta(seconds=15)
 """How long a new pod runs before its daemons count as verified: reports of the old ones are at most 10 s old (the

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from gpushare.api.gpunode import Assignment
-from gpushare.fleet.model import NodeView
+from gpushare.planner.model import NodeView
 
 
 def waits_for(node: NodeView, planned: Sequence[Assignment], resources: Mapping[str, str]) -> str:

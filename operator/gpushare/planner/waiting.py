@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.model import Jumps
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.model import Jumps
 
 
 def since(assignment: Assignment | None, *, draining: bool, now: datetime, jumps: Jumps) -> datetime:

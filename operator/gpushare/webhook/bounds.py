@@ -6,7 +6,7 @@ A review costs in proportion to what is counted here. It is refused before anyth
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from gpushare.admission.review import Denied, Problems, Reason, listed, mapped
+from gpushare.webhook.review import Denied, Problems, Reason, listed, mapped
 
 MOST_CONTAINERS = 256
 """Of a pod, init containers included. Each gets about 1 KiB of changes."""

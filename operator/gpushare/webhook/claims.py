@@ -12,8 +12,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpushare.admission.refusals import share_problems, suggestion
-from gpushare.admission.review import (
+from gpushare.api import names
+from gpushare.api.gpushare import GpuShare, Size
+from gpushare.api.quantity import LEAST_MEMORY_MIB, MIB, format_mib, parse_quantity
+from gpushare.grant.model import context_need_mib, contexts_take
+from gpushare.webhook.refusals import share_problems, suggestion
+from gpushare.webhook.review import (
     AdmissionData,
     Admitted,
     Answer,
@@ -26,10 +30,6 @@ from gpushare.admission.review import (
     quoted,
     shown,
 )
-from gpushare.api import names
-from gpushare.api.gpushare import GpuShare, Size
-from gpushare.api.quantity import LEAST_MEMORY_MIB, MIB, format_mib, parse_quantity
-from gpushare.grant.model import context_need_mib, contexts_take
 
 _CAPACITIES = (
     names.CAPACITY_THREADS,

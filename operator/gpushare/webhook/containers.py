@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare.admission.review import listed, mapped
 from gpushare.api.names import GROUP, MPS_RESOURCE
+from gpushare.webhook.review import listed, mapped
 
 _SLOT_PREFIX = f"{GROUP}/"
 

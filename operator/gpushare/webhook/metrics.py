@@ -8,9 +8,9 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from gpushare.admission.review import Admitted, Answer, Reason
 from gpushare.metrics.exported import Exported
 from gpushare.metrics.families import Family, Sample
+from gpushare.webhook.review import Admitted, Answer, Reason
 
 CERTIFICATE = Family(
     "gpushare_webhook_certificate_expiry_timestamp_seconds",

@@ -6,8 +6,8 @@ Guarantees: an owner is never refused and never changed; what is said of its pod
 
 from typing import Any
 
-from gpushare.admission.review import Admitted, Answer, mapped, shown
-from gpushare.admission.warnings import MOST_WARNINGS
+from gpushare.webhook.review import Admitted, Answer, mapped, shown
+from gpushare.webhook.warnings import MOST_WARNINGS
 
 
 def pod_of(owner: dict[str, Any]) -> dict[str, Any]:

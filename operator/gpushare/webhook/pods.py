@@ -12,9 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare.admission.claims import classes_of
-from gpushare.admission.containers import Container, containers, pre_stop_seconds
-from gpushare.admission.refusals import (
+from gpushare.api.names import ENV_GRANTED_FRACTION, parse_device_class, share_of_resource
+from gpushare.grant.environment import client_environment
+from gpushare.grant.model import refusals, resolve
+from gpushare.kube.pods import grace_period_seconds, has_ended
+from gpushare.webhook.claims import classes_of
+from gpushare.webhook.containers import Container, containers, pre_stop_seconds
+from gpushare.webhook.refusals import (
     LOG_VOLUME,
     class_problems,
     environment_problems,
@@ -27,7 +31,7 @@ from gpushare.admission.refusals import (
     slot_problems,
     volume_problems,
 )
-from gpushare.admission.review import (
+from gpushare.webhook.review import (
     AdmissionData,
     Admitted,
     Answer,
@@ -41,11 +45,7 @@ from gpushare.admission.review import (
     shown,
     some,
 )
-from gpushare.admission.warnings import pod_warnings
-from gpushare.api.names import ENV_GRANTED_FRACTION, parse_device_class, share_of_resource
-from gpushare.grant.environment import client_environment
-from gpushare.grant.model import refusals, resolve
-from gpushare.kube.pods import grace_period_seconds, has_ended
+from gpushare.webhook.warnings import pod_warnings
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _NVIDIA_CLASSES = ".nvidia.com"

@@ -9,8 +9,6 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from gpushare.admission.containers import Container
-from gpushare.admission.review import LONGEST_VALUE, AdmissionData, listed, quoted, shown, some
 from gpushare.api.meta import LabelSelector, SelectorOperator
 from gpushare.api.names import (
     CLIENT_LOG_DIR,
@@ -24,6 +22,8 @@ from gpushare.api.names import (
     slot_resource,
 )
 from gpushare.grant.environment import is_fraction
+from gpushare.webhook.containers import Container
+from gpushare.webhook.review import LONGEST_VALUE, AdmissionData, listed, quoted, shown, some
 
 LOG_VOLUME = "gpushare-mps-log"
 CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"

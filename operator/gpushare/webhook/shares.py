@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpushare.admission.review import Admitted, Answer, Problems, Reason, listed, mapped, quoted, shown
 from gpushare.api.conditions import ConditionType
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
 from gpushare.grant.model import context_need_mib, contexts_take
+from gpushare.webhook.review import Admitted, Answer, Problems, Reason, listed, mapped, quoted, shown
 
 _CEILING_BEFORE_590 = 48
 _LARGEST_GPU_MIB = 288 * 1024

@@ -9,8 +9,6 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
-from gpushare.admission.claims import claim_spec
-from gpushare.admission.shares import unguarded
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.cache.kept import kept_namespace
@@ -27,6 +25,8 @@ from gpushare.kube.client import (
     Object,
     Resource,
 )
+from gpushare.webhook.claims import claim_spec
+from gpushare.webhook.shares import unguarded
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 """A DNS subdomain. No object has another name, so none is asked for: a name becomes part of a path."""

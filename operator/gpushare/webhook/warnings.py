@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from gpushare.admission.containers import Container, pre_stop_seconds
-from gpushare.admission.review import LONGEST_NAME, AdmissionData, listed, mapped, quoted, shown
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import (
     ANNOTATION_MEMORY,
@@ -19,6 +17,8 @@ from gpushare.api.names import (
     share_of_resource,
 )
 from gpushare.kube.pods import grace_period_seconds
+from gpushare.webhook.containers import Container, pre_stop_seconds
+from gpushare.webhook.review import LONGEST_NAME, AdmissionData, listed, mapped, quoted, shown
 
 MOST_WARNINGS = 10
 """The API server cuts all warnings of a request short from 4096 characters on."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpushare.broker.broker import GRANT_SECONDS
+from gpushare.mps.broker.broker import GRANT_SECONDS
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, wait_until
 from tests.cluster.node import daemon_of

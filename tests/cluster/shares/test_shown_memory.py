@@ -1,6 +1,6 @@
 """A share that shows its clients their grant as the GPU's memory: front libraries by CDI, in real containers.
 
-The driver's libraries are stand-ins of tests/fronts, which the test puts where a simulated driver has none.
+The driver's libraries are stand-ins of tests/native, which the test puts where a simulated driver has none.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster.claims import claim, with_claim
 from tests.cluster.harness import Harness, Tenant, wait_until
-from tests.fronts import build
+from tests.native import build
 
 GIB = build.GIB
 LIBRARIES = "/run/gpushare-simulation/usr/lib64"

@@ -15,7 +15,7 @@ NO_IMAGE = "gpushare/none:0"
 
 
 def plugin(harness: Harness, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", *arguments]
+    command = [sys.executable, "-m", "gpushare.kubectl.main", *arguments]
     environment = {**os.environ, **harness.stack.environment}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gpushare.api.quantity import MIB, parse_mib
-from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.recommend.owners import with_owners
-from gpushare.recommend.advice import Advice, AdviceKind
-from gpushare.recommend.sureness import Sureness
+from gpushare.kubectl.cluster import Cluster
+from gpushare.kubectl.recommend.owners import with_owners
+from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind
+from gpushare.kubectl.rules.recommend.sureness import Sureness
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 
@@ -24,7 +24,7 @@ def recommended(harness: Harness) -> dict[str, Any]:
     command = [
         sys.executable,
         "-m",
-        "gpushare.cli.kubectl.main",
+        "gpushare.kubectl.main",
         "recommend",
         "--watch=65s",
         "--share=wide",

@@ -60,7 +60,7 @@ def other(harness: Harness, tenant: Tenant, folder: Path) -> Path:
 
 
 def start(harness: Harness, tenant: Tenant, file: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "trial", "-f", str(file), "-n", tenant.name, *options]
+    command = [sys.executable, "-m", "gpushare.kubectl.main", "trial", "-f", str(file), "-n", tenant.name, *options]
     environment = {**os.environ, **harness.stack.environment}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -61,7 +61,7 @@ class PageReader:
 @contextmanager
 def ui(harness: Harness, *arguments: str) -> Iterator[PageReader]:
     """Ends as by Ctrl-C in a terminal's other process: by SIGTERM, and leaves no process."""
-    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "ui", "--no-browser", *arguments]
+    command = [sys.executable, "-m", "gpushare.kubectl.main", "ui", "--no-browser", *arguments]
     environment = {**os.environ, **harness.stack.environment}
     program = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -123,7 +123,7 @@ def test_the_page_follows_share_client_and_waiting_pod(harness: Harness) -> None
 def test_who_may_read_little_sees_that_and_why_not_more(harness: Harness) -> None:
     with harness.namespace() as tenant:
         account = f"system:serviceaccount:{tenant.name}:default"
-        command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "ui", "--no-browser", f"--as={account}"]
+        command = [sys.executable, "-m", "gpushare.kubectl.main", "ui", "--no-browser", f"--as={account}"]
         environment = {**os.environ, **harness.stack.environment}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 2

@@ -6,7 +6,7 @@ from gpushare.agent.usage.usage import ListedProcess, Usage
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 
 UUID = "GPU-0"
 GRANT = Grant("a", 25, 8192, 2, 0)

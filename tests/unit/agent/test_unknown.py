@@ -9,11 +9,11 @@ from gpushare.agent.status.status import WAITING_FOR_CLIENTS
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import GpuNode
-from gpushare.fleet.model import NodeView
-from gpushare.fleet.selection.refusals import FoundGpu, foreign_compute_mode
 from gpushare.kube.client import GPU_NODES, PODS, KubeError, Object
 from gpushare.kube.resources import LEASES
 from gpushare.mps.layout import gpu_dir
+from gpushare.planner.model import NodeView
+from gpushare.planner.selection.refusals import FoundGpu, foreign_compute_mode
 from tests.unit.agent.fake_node import FakeNode
 from tests.unit.agent.observed_pods import uid
 from tests.unit.agent.test_whole_gpus import NVIDIA, giving

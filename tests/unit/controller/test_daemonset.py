@@ -10,7 +10,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import daemon_set, mps_pod, template_of
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import stamp_of
-from gpushare.fleet import Template
+from gpushare.planner import Template
 from tests.unit.controller.mps_pods import DAEMON_SET, broken_broker, container
 from tests.unit.controller.mps_pods import pod as mps_pod_object
 

@@ -15,10 +15,10 @@ from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import WriteStage
-from gpushare.fleet import plan
-from gpushare.fleet.driver_upgrade import STATE_LABEL
-from gpushare.fleet.status.share_summary import START_SECONDS
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
+from gpushare.planner import plan
+from gpushare.planner.driver_upgrade import STATE_LABEL
+from gpushare.planner.status.share_summary import START_SECONDS
 from tests.unit.clock import Clock
 from tests.unit.controller.listing import once, relist
 from tests.unit.fake_kube import FORBIDDEN, FakeKube

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from prometheus_client.metrics import MetricWrapperBase
 
-from gpushare.admission import metrics as webhook
 from gpushare.agent.status import meters as agent
 from gpushare.agent.status.metrics import WITHOUT_DRIVER
 from gpushare.controller import metrics as operator
 from gpushare.controller.metrics import FleetSnapshot
 from gpushare.metrics.exported import Exported
 from gpushare.metrics.families import SnapshotCollector
+from gpushare.webhook import metrics as webhook
 
 
 @dataclass(frozen=True)

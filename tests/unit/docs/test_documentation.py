@@ -5,14 +5,14 @@ import re
 import pytest
 import yaml
 
-from gpushare.admission.claims import admit_claim
-from gpushare.admission.review import AdmissionData, Admitted
-from gpushare.admission.shares import validate_share
 from gpushare.api import crd, names, reference
 from gpushare.api.conditions import FINDING_REASONS, DaemonReason, EventReason, GpuReason, ShareReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.objects import device_classes, share_templates
 from gpushare.mps.wire import RefusedAttach
+from gpushare.webhook.claims import admit_claim
+from gpushare.webhook.review import AdmissionData, Admitted
+from gpushare.webhook.shares import validate_share
 from localcluster.paths import REPOSITORY
 from tests.unit.docs.exported import exposed
 

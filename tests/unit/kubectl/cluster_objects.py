@@ -5,8 +5,8 @@ from typing import Any
 
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.output.show import Printer
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.output.show import Printer
 
 GPU = {"index": 0, "minor": 0, "product": "NVIDIA H200", "memoryMib": 143155, "sms": 132, "computeMode": "Default"}
 LIMITS = {"threads": 50, "memoryMib": 8192}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.cluster import Cluster, installed, optional
-from gpushare.cli.kubectl.failures import UnreachableError, of_answer, of_kubectl
 from gpushare.kube.resources import GPU_SHARES, PODS, KubeError
-from tests.unit.cli.kubectl import stand_in
+from gpushare.kubectl.cluster import Cluster, installed, optional
+from gpushare.kubectl.failures import UnreachableError, of_answer, of_kubectl
+from tests.unit.kubectl import stand_in
 
 
 @pytest.mark.parametrize(

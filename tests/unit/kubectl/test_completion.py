@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.completion import complete
-from gpushare.cli.kubectl.main import COMMANDS, parser_for
-from tests.unit.cli.kubectl import stand_in
+from gpushare.kubectl.completion import complete
+from gpushare.kubectl.main import COMMANDS, parser_for
+from tests.unit.kubectl import stand_in
 
 
 @pytest.fixture

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.cli.kubectl import main as program
-from gpushare.cli.kubectl.wrong import WrongInputError, require, unknown
-from tests.unit.cli.kubectl import stand_in
-from tests.unit.cli.kubectl.cluster_objects import event
+from gpushare.kubectl import main as program
+from gpushare.kubectl.wrong import WrongInputError, require, unknown
+from tests.unit.kubectl import stand_in
+from tests.unit.kubectl.cluster_objects import event
 
 HEAVY = ("aiohttp", "kubernetes", "kopf", "grpclib", "rich", "prometheus_client", "yaml", "asyncio")
 
 
 def plugin(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", *arguments]
+    command = [sys.executable, "-m", "gpushare.kubectl.main", *arguments]
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=60)
 
 
@@ -29,7 +29,7 @@ def test_without_a_cluster_each_command_says_so_in_one_sentence(tmp_path: Path, 
 
 def test_status_imports_no_client_of_the_api_server_and_nothing_else_that_is_slow(tmp_path: Path) -> None:
     code = (
-        "import sys; from gpushare.cli.kubectl.main import main; code = main(['status']); "
+        "import sys; from gpushare.kubectl.main import main; code = main(['status']); "
         f"found = {HEAVY} & sys.modules.keys(); print(sorted(found)); sys.exit(code)"
     ).replace(str(HEAVY), str(set(HEAVY)))
     environment = os.environ | stand_in.on_path(stand_in.make(tmp_path))
@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str])
 def test_a_reader_that_stops_is_no_error(tmp_path: Path) -> None:
     items = [event("Started", "it runs", metadata={"name": f"n{number}"}) for number in range(3000)]
     path = stand_in.on_path(stand_in.make(tmp_path, {"GET /api/v1/events": (200, {"items": items})}))
-    command = f"{sys.executable} -m gpushare.cli.kubectl.main events -A -o yaml | head -1"
+    command = f"{sys.executable} -m gpushare.kubectl.main events -A -o yaml | head -1"
     done = subprocess.run(command, shell=True, env=os.environ | path, capture_output=True, timeout=60)  # noqa: S602
     assert done.stderr == b""
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.kubectl.proxy import Proxy
-from tests.unit.cli.kubectl import stand_in
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.proxy import Proxy
+from tests.unit.kubectl import stand_in
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_long_name_of_the_temporary_directory_is_no_obstacle(
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_who_kills_us_ends_the_proxy_too(tmp_path: Path, temporary: Path, number: signal.Signals) -> None:
     code = (
-        "import sys, time; from gpushare.cli.kubectl.proxy import Proxy\n"
+        "import sys, time; from gpushare.kubectl.proxy import Proxy\n"
         f"Proxy({stand_in.make(tmp_path)!r}, []).wait_ready(); print('ready', flush=True); time.sleep(60)"
     )
     us = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=os.environ)

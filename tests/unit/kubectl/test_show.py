@@ -8,10 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.cli.kubectl.output.report import LEAST_UUID, Column, Report, Sentences, Short, Table, short_uuids
-from gpushare.cli.kubectl.output.show import Printer, UnknownColumnError, new_rows
-from gpushare.cli.kubectl.output.table import CUT, GAP, LEAST, lines
-from tests.unit.cli.kubectl.cluster_objects import shown
+from gpushare.kubectl.output.report import LEAST_UUID, Column, Report, Sentences, Short, Table, short_uuids
+from gpushare.kubectl.output.show import Printer, UnknownColumnError, new_rows
+from gpushare.kubectl.output.table import CUT, GAP, LEAST, lines
+from tests.unit.kubectl.cluster_objects import shown
 
 UUIDS = ("GPU-11111111-aaaa", "GPU-11111111-bbbb", "GPU-22222222-cccc")
 TABLE = Table(

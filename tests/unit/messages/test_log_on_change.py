@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger("a.module")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare import wording
+from gpushare.messages import wording
 
 
 @pytest.mark.parametrize(

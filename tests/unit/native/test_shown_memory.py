@@ -11,8 +11,8 @@ import pytest
 
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
-from tests.fronts import build
-from tests.fronts.build import GIB
+from tests.native import build
+from tests.native.build import GIB
 
 pytestmark = pytest.mark.skipif(build.compiler() is None, reason="no C compiler")
 

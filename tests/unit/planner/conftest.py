@@ -9,7 +9,7 @@ from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, GpuNode, Holder,
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
 from gpushare.api.names import FINALIZER
-from gpushare.fleet import FleetPlan, NodeView, RefusalVerdict, Snapshot, plan
+from gpushare.planner import FleetPlan, NodeView, RefusalVerdict, Snapshot, plan
 
 LIMITS = Limits(threads=50, memory_mib=16384)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.fleet import Snapshot, plan
+from gpushare.planner import Snapshot, plan
 
 
 def test_a_share_takes_every_gpu_of_the_nodes_it_selects(make: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.fleet.defragment import FilledGpu, defragmentation
+from gpushare.planner.defragment import FilledGpu, defragmentation
 
 PER_GPU = 4
 

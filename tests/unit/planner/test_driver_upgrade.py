@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from gpushare.fleet import FleetPlan, NodeView, Snapshot, plan
-from gpushare.fleet.driver_upgrade import CLIENT_LABEL, LEAVING_STATES, STATE_LABEL
-from gpushare.fleet.model import EPOCH, MpsPod
-from tests.unit.fleet.conftest import Make
+from gpushare.planner import FleetPlan, NodeView, Snapshot, plan
+from gpushare.planner.driver_upgrade import CLIENT_LABEL, LEAVING_STATES, STATE_LABEL
+from gpushare.planner.model import EPOCH, MpsPod
+from tests.unit.planner.conftest import Make
 
 SHARE_LABEL = "share.gpushare.dev/a"
 LEAVING = [{STATE_LABEL: state} for state in LEAVING_STATES] + [

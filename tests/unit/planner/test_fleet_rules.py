@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet import FleetPlan, NodeView, Snapshot, plan
+from gpushare.planner import FleetPlan, NodeView, Snapshot, plan
 
 NAMES = ("a", "b", "c")
 

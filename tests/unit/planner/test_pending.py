@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.pending import (
+from gpushare.planner.pending import (
     REQUESTS,
     Capacity,
     Claim,

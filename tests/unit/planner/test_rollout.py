@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.api.gpunode import Assignment
-from gpushare.fleet import FleetPlan, MpsPod, NodeView, Snapshot, Template, plan
-from gpushare.fleet.model import EPOCH
+from gpushare.planner import FleetPlan, MpsPod, NodeView, Snapshot, Template, plan
+from gpushare.planner.model import EPOCH
 
 NOW = EPOCH + timedelta(days=1)
 LONG_AGO = NOW - timedelta(hours=1)

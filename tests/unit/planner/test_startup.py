@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpushare.fleet import NodeView
-from gpushare.fleet.startup import waits_for
-from tests.unit.fleet.conftest import Make
+from gpushare.planner import NodeView
+from gpushare.planner.startup import waits_for
+from tests.unit.planner.conftest import Make
 
 OFFERED = frozenset({"gpushare.dev/a"})
 RESOURCES = {"a": "gpushare.dev/a"}

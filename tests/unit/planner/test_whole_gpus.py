@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from gpushare.api.gpunode import Assignment, DaemonStatus
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import FINALIZER
-from gpushare.fleet import FleetPlan
-from tests.unit.fleet.conftest import Make
+from gpushare.planner import FleetPlan
+from tests.unit.planner.conftest import Make
 
 NVIDIA = "nvidia.com/gpu"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare import heap
+from gpushare.process import heap
 
 BLOCK, BLOCKS = 16 * 1024, 2000
 

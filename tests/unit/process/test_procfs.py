@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.procfs import Owner, owners_of, read_start_of_running, read_start_time, within_cluster
+from gpushare.process.procfs import Owner, owners_of, read_start_of_running, read_start_time, within_cluster
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "99999999-1111-2222-3333-444455556666"

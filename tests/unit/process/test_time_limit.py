@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.waiting import within
+from gpushare.process.time_limit import within
 
 
 async def answer() -> int:

@@ -15,11 +15,11 @@ from release import krew, plugin, unpack
 
 IMPORTS = """
 import importlib, pkgutil, sys
-import gpushare.cli.kubectl as room
-for found in pkgutil.walk_packages(room.__path__, "gpushare.cli.kubectl."):
+import gpushare.kubectl as room
+for found in pkgutil.walk_packages(room.__path__, "gpushare.kubectl."):
     importlib.import_module(found.name)
 import gpushare.controller.cache.fleet_cache, gpushare.controller.cache.resync
-import gpushare.cli.trial.command, gpushare.cli.ui.command
+import gpushare.kubectl.trial.command, gpushare.kubectl.page.command
 import prometheus_client.parser
 print("\\n".join(sys.modules))
 """

@@ -1,4 +1,4 @@
-"""What the largest objects cost the webhook: `python -m tests.unit.admission.reviews [--out FILE]`.
+"""What the largest objects cost the webhook: `python -m tests.unit.webhook.reviews [--out FILE]`.
 
 Every case is an object that a tenant may send to the API server, as large as that takes it or as large as the webhook
 reads it, made so that it costs much. A review is measured from the text that came to the text of the answer, as CPU
@@ -15,11 +15,11 @@ import tracemalloc
 from collections.abc import Callable, Collection
 from typing import Any
 
-from gpushare.admission.review import Admitted
-from gpushare.admission.serving import text
-from gpushare.admission.serving.app import judged
-from gpushare.admission.serving.decisions import Reviews
 from gpushare.api.gpushare import GpuShare
+from gpushare.webhook.review import Admitted
+from gpushare.webhook.serving import text
+from gpushare.webhook.serving.app import judged
+from gpushare.webhook.serving.decisions import Reviews
 from measurements.scale import results
 
 Body = dict[str, Any]

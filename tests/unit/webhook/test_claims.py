@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.claims import admit_claim, check_claim, shares_claimed
-from gpushare.admission.review import AdmissionData, Admitted, Denied, Reason
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_SCHEDULERS_CLAIM
 from gpushare.api.quantity import MIB, parse_memory
+from gpushare.webhook.claims import admit_claim, check_claim, shares_claimed
+from gpushare.webhook.review import AdmissionData, Admitted, Denied, Reason
 
 SIZES = [{"name": "small", "threads": 10, "memory": "8Gi"}, {"name": "large", "threads": 50, "memory": "64Gi"}]
 OWN, SMALL = "inference.gpushare.dev", "small.inference.gpushare.dev"

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.bounds import MOST_CONTAINERS
-from gpushare.admission.review import Admitted, Answer, Denied
-from gpushare.admission.serving.decisions import Reviews
-from gpushare.admission.warnings import MOST_WARNINGS
-from tests.unit.admission.reviews import MemorySources, container
+from gpushare.webhook.bounds import MOST_CONTAINERS
+from gpushare.webhook.review import Admitted, Answer, Denied
+from gpushare.webhook.serving.decisions import Reviews
+from gpushare.webhook.warnings import MOST_WARNINGS
+from tests.unit.webhook.reviews import MemorySources, container
 
 Body = dict[str, Any]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.admission.containers import pre_stop_seconds
-from gpushare.admission.pods import admit_pod, check_pod, delete_pod
-from gpushare.admission.review import AdmissionData, Admitted, Denied, Reason
 from gpushare.api.gpushare import GpuShare
+from gpushare.webhook.containers import pre_stop_seconds
+from gpushare.webhook.pods import admit_pod, check_pod, delete_pod
+from gpushare.webhook.review import AdmissionData, Admitted, Denied, Reason
 
 ENVIRONMENT = {
     "CUDA_MPS_PIPE_DIRECTORY": "/run/gpushare/mps",

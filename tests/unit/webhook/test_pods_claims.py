@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.pods import admit_pod
-from gpushare.admission.review import AdmissionData, Admitted
-from tests.unit.admission.test_claims import claim, exactly
-from tests.unit.admission.test_pods import LOG_MOUNT, LOG_VOLUME, admitted, container, pod, refused, share
+from gpushare.webhook.pods import admit_pod
+from gpushare.webhook.review import AdmissionData, Admitted
+from tests.unit.webhook.test_claims import claim, exactly
+from tests.unit.webhook.test_pods import LOG_MOUNT, LOG_VOLUME, admitted, container, pod, refused, share
 
 SPECS = {
     "mine": claim(exactly())["spec"],

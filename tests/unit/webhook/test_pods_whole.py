@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.pods import admit_pod
-from gpushare.admission.review import Admitted
-from gpushare.admission.shares import validate_share
 from gpushare.api.gpushare import GpuShare
-from tests.unit.admission.test_pods import ENVIRONMENT, LOG_VOLUME, admitted, container, data, environment, pod, refused
-from tests.unit.admission.test_pods import share as shared
+from gpushare.webhook.pods import admit_pod
+from gpushare.webhook.review import Admitted
+from gpushare.webhook.shares import validate_share
+from tests.unit.webhook.test_pods import ENVIRONMENT, LOG_VOLUME, admitted, container, data, environment, pod, refused
+from tests.unit.webhook.test_pods import share as shared
 
 FOUR = {"gpushare.dev/training": "4"}
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.review import Admitted, Denied, Reason
-from gpushare.admission.shares import delete_share, validate_share
+from gpushare.webhook.review import Admitted, Denied, Reason
+from gpushare.webhook.shares import delete_share, validate_share
 
 
 def spec(**spec: Any) -> dict[str, Any]:

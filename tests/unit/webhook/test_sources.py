@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpushare.admission.sources import PAUSES, ClusterSources
 from gpushare.kube.client import (
     CLAIM_TEMPLATES,
     GPU_NODES,
@@ -15,6 +14,7 @@ from gpushare.kube.client import (
     KubeError,
     Object,
 )
+from gpushare.webhook.sources import PAUSES, ClusterSources
 from tests.unit.fake_kube import FakeKube
 
 

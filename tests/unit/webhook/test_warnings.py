@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.admission.pods import admit_pod, check_pod
-from gpushare.admission.review import AdmissionData, Admitted
-from gpushare.admission.warnings import MOST_WARNINGS
 from gpushare.api.gpushare import GpuShare
+from gpushare.webhook.pods import admit_pod, check_pod
+from gpushare.webhook.review import AdmissionData, Admitted
+from gpushare.webhook.warnings import MOST_WARNINGS
 
 SLOT = {"gpushare.dev/inference": "1"}
 CLAIMED = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "inference.gpushare.dev"}}]}}

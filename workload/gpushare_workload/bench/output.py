@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.bench.results.summary import Row
 
 HEAD = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from gpushare.wording import count_of
+from gpushare.messages.wording import count_of
 from gpushare_workload.bench.plan import BenchPlan, Pass, SharingMode, pass_seconds, passes
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpushare.trial.cases import CaseOutcome, Ending, TrialMode, counted, news, next_run
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialMode, counted, news, next_run
 from gpushare_workload.bench import environment
 from gpushare_workload.bench.daemon.control import DaemonError
 from gpushare_workload.bench.daemon.own_daemon import OwnDaemon, prepared

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from gpushare.trial.printed import (
+from gpushare.kubectl.rules.trial.printed import (
     LINE_CHARACTERS,
     TAIL_CHARACTERS,
     TAIL_LINES,

@@ -5,10 +5,18 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare.trial.cases import BARE, TrialMode, TrialPlan
-from gpushare.trial.options import RunTimes, add_figures, add_plan, add_times, figures_of, plan_of, times_of
-from gpushare.trial.printed import PrintedFigures
-from gpushare.trial.verdict import check_share_name
+from gpushare.kubectl.rules.trial.cases import BARE, TrialMode, TrialPlan
+from gpushare.kubectl.rules.trial.options import (
+    RunTimes,
+    add_figures,
+    add_plan,
+    add_times,
+    figures_of,
+    plan_of,
+    times_of,
+)
+from gpushare.kubectl.rules.trial.printed import PrintedFigures
+from gpushare.kubectl.rules.trial.verdict import check_share_name
 
 
 @dataclass(frozen=True, slots=True)

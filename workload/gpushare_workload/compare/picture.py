@@ -7,9 +7,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gpushare.trial.cases import TITLES, TrialMode
-from gpushare.trial.rows import TrialRow
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.cases import TITLES, TrialMode
+from gpushare.kubectl.rules.trial.rows import TrialRow
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.bench.plan import SharingMode
 from gpushare_workload.compare.result import Comparison, titled
 from gpushare_workload.reporting.style import LINE_STYLES, SETTINGS, SOFT

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare.trial.cases import CaseOutcome, why_stopped
-from gpushare.trial.printed import PrintedFigures
-from gpushare.trial.records import TrialRecord
-from gpushare.trial.rows import TrialRow, table_of
-from gpushare.trial.verdict import TrialVerdict, share_of
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, why_stopped
+from gpushare.kubectl.rules.trial.printed import PrintedFigures
+from gpushare.kubectl.rules.trial.records import TrialRecord
+from gpushare.kubectl.rules.trial.rows import TrialRow, table_of
+from gpushare.kubectl.rules.trial.verdict import TrialVerdict, share_of
 from gpushare_workload.compare.options import CompareRequest
 from gpushare_workload.events import without_folders
 

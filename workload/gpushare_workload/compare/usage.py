@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpushare.trial.cases import TrialMode
+from gpushare.kubectl.rules.trial.cases import TrialMode
 from gpushare_workload.gpus.monitor import GpuMonitor, ListedProcesses
 
 EVERY_SECONDS = 0.2

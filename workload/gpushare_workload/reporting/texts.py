@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.bench.results.document import Document
 from gpushare_workload.bench.results.summary import Row

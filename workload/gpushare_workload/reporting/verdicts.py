@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.bench.results.summary import Row
 from gpushare_workload.reporting.selection import by_depth
 from gpushare_workload.reporting.style import GRIDS, KINDS

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpushare.cli.trial.runner import GONE_SECONDS
+from gpushare.kubectl.trial.runner import GONE_SECONDS
 from localcluster.kubectl import Object
 from measurements.gpu.stack.suite import Findings
 from measurements.gpu.stack.suites import parts
@@ -105,7 +105,7 @@ def _trial(harness: Harness, tenant: Tenant, program: Program) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(_job(tenant, program)))
-        command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "trial", "-f", str(file), "-n", tenant.name]
+        command = [sys.executable, "-m", "gpushare.kubectl.main", "trial", "-f", str(file), "-n", tenant.name]
         command += ["--share", SHARE, "--copies", *map(str, program.copies), "--repeats", str(program.repeats)]
         command += [*FIGURES, *TIMES, "-o", "json"]
         environment = {**os.environ, **harness.stack.environment}

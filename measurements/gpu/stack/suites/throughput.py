@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gpushare.api import names
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.work import Grid
 from localcluster.cluster import processes
 from measurements.gpu.stack.place import WORK

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from gpushare.threads import start_thread
+from gpushare.process.threads import start_thread
 
 P = ParamSpec("P")
 T = TypeVar("T")

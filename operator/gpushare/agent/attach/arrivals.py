@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpushare.api.gpunode import Uuid
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import Arrival, BrokerState
-from gpushare.procfs import TICKS_PER_SECOND
+from gpushare.process.procfs import TICKS_PER_SECOND
 
 LOG = logging.getLogger(__name__)
 MAX_KEPT = 512

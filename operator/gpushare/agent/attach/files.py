@@ -13,10 +13,10 @@ from gpushare.agent.kubelet.holdings import ShareGpu
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.gpunode import ShareName, Uuid
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
+from gpushare.messages.wording import first_names
 from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.wire import GpuGrants, GrantedPod
-from gpushare.wording import first_names
 
 LOG = logging.getLogger(__name__)
 MAX_PODS_NAMED = 8

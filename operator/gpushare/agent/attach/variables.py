@@ -17,7 +17,7 @@ from gpushare.grant.environment import memory_variable
 from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import Pod, full_name
 from gpushare.mps.wire import Arrival, BrokerState, ClientGrant, GpuGrants
-from gpushare.procfs import owner_among, read_environment, read_owners
+from gpushare.process.procfs import owner_among, read_environment, read_owners
 
 LIMIT_VARIABLES = (names.ENV_THREADS, names.ENV_MEMORY)
 MAX_SHOWN = 64

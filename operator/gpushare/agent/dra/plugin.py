@@ -11,7 +11,7 @@ from pathlib import Path
 from gpushare.agent.dra.service import ClaimHooks, Health, Registration, services
 from gpushare.agent.kubelet.sockets import Listener
 from gpushare.api import names
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 1.0

@@ -12,7 +12,7 @@ from gpushare.agent.dra.slices import same
 from gpushare.api import names
 from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, NODES, RESOURCE_SLICES, Kube, Object
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 MANAGER = "gpushare-agent"

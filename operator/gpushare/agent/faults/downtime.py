@@ -27,12 +27,12 @@ from gpushare.api.gpunode import Uuid
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.events.event import Event, EventType
 from gpushare.kube.pods import Pod
+from gpushare.messages.wording import first_names
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir, gpu_dirs
 from gpushare.mps.terminations import TerminationFile
 from gpushare.mps.wire import DaemonState, WireModel
-from gpushare.procfs import PROC
-from gpushare.wording import first_names
+from gpushare.process.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 

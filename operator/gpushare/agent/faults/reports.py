@@ -17,9 +17,9 @@ from gpushare.api import names
 from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.events.event import Event
+from gpushare.messages.wording import count_of, first_names
 from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import Xid
-from gpushare.wording import count_of, first_names
 
 XID_SECONDS = 6.0
 """An Xid waits so long for the fault that it belongs to: the supervisor polls every 2 s."""

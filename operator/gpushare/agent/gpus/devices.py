@@ -19,7 +19,7 @@ from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.settings import AgentSettings
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """Brings the front libraries from this image to the node, from where containers have them mounted.
 
-A front library lies in front of one of the driver's and shows a container its grant as the GPU's memory (`fronts/`).
+A front library lies in front of one of the driver's and shows a container its grant as the GPU's memory (`native/`).
 
 Guarantees: each version has a directory of its own, named by its content, and a file that a container may have mounted
 is never changed. A version goes once no CDI spec names it; a container that has it mounted keeps it all the same.

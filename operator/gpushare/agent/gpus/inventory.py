@@ -21,7 +21,7 @@ from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process.processes import read_words
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.gpunode import Gpu, Uuid
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcesses, Nvml, NvmlError
 
 LOG = logging.getLogger(__name__)

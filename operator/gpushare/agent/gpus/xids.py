@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.nvml.types import Nvml, NvmlError, Xid
 
 LOG = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from gpushare.agent.proto import deviceplugin_v1beta1_grpc as services
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.rpc.client import RpcChannel, RpcError, ask
 from gpushare.api import names
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 __all__ = ["DevicePlugin", "Hooks", "OfferedDevice"]
 

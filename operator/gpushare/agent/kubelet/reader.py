@@ -15,7 +15,7 @@ from gpushare.agent.kubelet.podresources import PodResourcesError
 from gpushare.api import names
 from gpushare.kube.client import Object
 from gpushare.kube.pods import container_statuses, has_ended, is_running, limits
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 

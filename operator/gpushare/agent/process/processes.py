@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpushare.procfs import PROC, TICKS_PER_SECOND, Owner, owners_of, read_start_time, read_text, start_time
+from gpushare.process.procfs import PROC, TICKS_PER_SECOND, Owner, owners_of, read_start_time, read_text, start_time
 
 MAX_ANCESTORS = 32
 MAX_COMMAND_BYTES = 4096

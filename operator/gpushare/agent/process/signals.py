@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from gpushare.agent.process.processes import ProcessIdentity, is_alive
-from gpushare.procfs import PROC
+from gpushare.process.procfs import PROC
 
 _REAL_TIME = re.compile(r"SIGRT(?P<end>MIN|MAX)(?P<offset>[+-][0-9]{1,2})?")
 

@@ -28,7 +28,7 @@ from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.gpunode import ForeignHolder, Uuid
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.layout import GpuDir, gpu_dir
 from gpushare.mps.wire import DaemonState, DesiredDaemon
 from gpushare.nvml.types import NvmlError

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object
 from gpushare.kube.coordination.heartbeat import RENEW_SECONDS, heartbeat_lease, heartbeat_spec
 from gpushare.kube.resources import LEASES
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 MANAGER = "gpushare-agent"

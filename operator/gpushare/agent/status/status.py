@@ -36,8 +36,8 @@ from gpushare.api.gpunode import (
 )
 from gpushare.api.meta import Condition
 from gpushare.kube.pods import Pod, containers, has_ended, is_bound, is_taken_up, requested_resources
+from gpushare.messages.wording import named
 from gpushare.mps.wire import DaemonLimits, DaemonState
-from gpushare.wording import named
 
 MAX_FOREIGN = 16
 """Bound of the API on foreign processes and on foreign holders."""

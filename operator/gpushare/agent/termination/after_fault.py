@@ -30,10 +30,10 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import grace_period_seconds
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.wire import DaemonState, is_fresh
-from gpushare.procfs import PROC, read_start_of_running
+from gpushare.process.procfs import PROC, read_start_of_running
 
 LOG = logging.getLogger(__name__)
 

@@ -36,10 +36,10 @@ from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import container_name, full_name, stop_signals
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
 from gpushare.nvml.types import Nvml, NvmlError
-from gpushare.procfs import PROC, Owner, owner_among
+from gpushare.process.procfs import PROC, Owner, owner_among
 
 LOG = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from gpushare.kube.pods import (
     has_ended,
     may_have_clients,
 )
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 
 SPARE_SECONDS = 2.0
 """A client is terminated this long before the kubelet would kill it."""

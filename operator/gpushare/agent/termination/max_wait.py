@@ -20,9 +20,9 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, EventType, reference
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.nvml.types import Nvml, NvmlError
-from gpushare.procfs import PROC
+from gpushare.process.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 1.0

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from gpushare.agent.process.processes import Process
 from gpushare.kube.client import Object
 from gpushare.kube.pods import container_name
-from gpushare.procfs import owner_among
+from gpushare.process.procfs import owner_among
 
 
 def pod_of(process: Process, pods: Mapping[str, Object]) -> tuple[Object, str] | None:

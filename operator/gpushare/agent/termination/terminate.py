@@ -23,7 +23,7 @@ from gpushare.mps.control import ControlError, ControlTimeoutError, RefusedError
 from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.terminations import TerminationFile, TerminationRecord, was_asked
-from gpushare.procfs import PROC, read_start_time
+from gpushare.process.procfs import PROC, read_start_time
 
 LOG = logging.getLogger(__name__)
 

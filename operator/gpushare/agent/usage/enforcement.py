@@ -15,7 +15,6 @@ from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from typing import Protocol
 
-from gpushare import procfs
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import signals
 from gpushare.agent.process.processes import Identity, identity
@@ -27,9 +26,10 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Finding, ShareName, Uuid
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, Reason, pod_reference
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.control import ControlError, NoDaemonError
-from gpushare.procfs import PROC
+from gpushare.process import procfs
+from gpushare.process.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare import procfs
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import Object
 from gpushare.kube.pods import container_id, container_statuses, is_running
-from gpushare.procfs import Owner
+from gpushare.process import procfs
+from gpushare.process.procfs import Owner
 
 RETRY_SECONDS = 30.0
 """A container of which no process was found is searched for again after this time."""

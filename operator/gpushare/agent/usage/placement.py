@@ -21,7 +21,7 @@ from gpushare.grant.model import Grant
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, reference
 from gpushare.kube.pods import containers
-from gpushare.wording import count_of
+from gpushare.messages.wording import count_of
 
 DOWNTIME = timedelta(minutes=1)
 """What started so long before this agent began may not have been reported by the one before it."""

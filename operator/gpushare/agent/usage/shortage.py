@@ -27,8 +27,8 @@ from gpushare.api.gpunode import Borrower, ShareName, Uuid
 from gpushare.api.gpushare import Enforcement, GpuShare
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.events.event import Event, EventType, pod_reference
-from gpushare.log_on_change import LogOnChange
-from gpushare.procfs import PROC
+from gpushare.messages.log_on_change import LogOnChange
+from gpushare.process.procfs import PROC
 
 LOG = logging.getLogger(__name__)
 

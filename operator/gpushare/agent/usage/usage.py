@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from gpushare import procfs
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.inventory import GpuView
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
@@ -36,10 +35,11 @@ from gpushare.kube.pods import (
     pods_by_cgroup_uid,
     priority,
 )
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.wire import FRESH_SECONDS
 from gpushare.nvml.types import GpuProcess
-from gpushare.procfs import PROC, Owner
+from gpushare.process import procfs
+from gpushare.process.procfs import PROC, Owner
 
 LOG = logging.getLogger(__name__)
 PROC_SECONDS = 5.0

@@ -29,9 +29,9 @@ from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import MAX_FINDINGS, Finding, ShareName, Uuid
 from gpushare.api.timestamps import format_timestamp
 from gpushare.grant.model import Grant
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
+from gpushare.messages.wording import count_of
 from gpushare.nvml.types import TOLERANCE_MIB
-from gpushare.wording import count_of
 
 LOG = logging.getLogger(__name__)
 

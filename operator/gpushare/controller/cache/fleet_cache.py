@@ -25,12 +25,12 @@ from gpushare.controller.cache.compact import compact
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.daemonset import MPS_SELECTOR, mps_pod, template_of
 from gpushare.controller.writes import stamp_of
-from gpushare.fleet import MpsPod, NodeView, Snapshot, Template
-from gpushare.fleet.gpu_record import moves_counts_alone
-from gpushare.fleet.model import Jumps
 from gpushare.kube.cache.reflector import ListWatch
 from gpushare.kube.cache.store import Key, Store
 from gpushare.kube.resources import DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES, PODS, Object, Resource
+from gpushare.planner import MpsPod, NodeView, Snapshot, Template
+from gpushare.planner.gpu_record import moves_counts_alone
+from gpushare.planner.model import Jumps
 
 if TYPE_CHECKING:
     from gpushare.kube.client import Kube

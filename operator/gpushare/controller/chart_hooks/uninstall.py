@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, Kube, KubeError, Object, Resource
-from gpushare.wording import first_names
+from gpushare.messages.wording import first_names
 
 LOG = logging.getLogger(__name__)
 POLL_SECONDS = 2.0

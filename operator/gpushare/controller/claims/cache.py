@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from gpushare.api import names
 from gpushare.controller.claims.views import claim, devices
 from gpushare.controller.writes import RENDERED, stamp_of
-from gpushare.fleet.pending import Claim, ClaimDevice, Demand
 from gpushare.kube.cache.kept import kept_namespace
 from gpushare.kube.cache.reflector import ListWatch
 from gpushare.kube.cache.store import Key, Store
@@ -27,6 +26,7 @@ from gpushare.kube.resources import (
     Object,
     Resource,
 )
+from gpushare.planner.pending import Claim, ClaimDevice, Demand
 
 if TYPE_CHECKING:
     from gpushare.kube.client import Kube

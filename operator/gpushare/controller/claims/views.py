@@ -12,10 +12,10 @@ from typing import Any
 from gpushare.api import names
 from gpushare.api.quantity import LONGEST, parse_quantity
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.fleet.model import EPOCH
-from gpushare.fleet.pending import Capacity, Claim, ClaimDevice, Held
 from gpushare.kube.claims import allocation_results, requests_of
 from gpushare.kube.resources import Object
+from gpushare.planner.model import EPOCH
+from gpushare.planner.pending import Capacity, Claim, ClaimDevice, Held
 
 
 def devices(resource_slice: Object) -> Iterable[ClaimDevice]:

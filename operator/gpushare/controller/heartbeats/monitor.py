@@ -27,7 +27,7 @@ from gpushare.kube.coordination.heartbeat import LEASE_SECONDS, SELECTOR, renewa
 from gpushare.kube.events.event import Event, reference
 from gpushare.kube.events.recorder import EventRecorder
 from gpushare.kube.resources import LEASES
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 8

@@ -20,8 +20,8 @@ from typing import Any, Literal
 from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object
 from gpushare.kube.coordination.lease import LEASE_API_VERSION, LeaseSpec
 from gpushare.kube.resources import LEASES
-from gpushare.log_on_change import LogOnChange
-from gpushare.waiting import within
+from gpushare.messages.log_on_change import LogOnChange
+from gpushare.process.time_limit import within
 
 LOG = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 
 from gpushare.kube.coordination.elector import Elector, LeaseLostError, Work, lead
-from gpushare.waiting import within
+from gpushare.process.time_limit import within
 
 LOG = logging.getLogger(__name__)
 STOP_SECONDS = 5.0

@@ -3,9 +3,6 @@
 import argparse
 
 from gpushare.api.webhook_probe import WEBHOOK_PROBE
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, optional
-from gpushare.cli.kubectl.output.report import Report
 from gpushare.kube.resources import (
     CORE_EVENTS,
     DAEMON_SETS,
@@ -18,6 +15,9 @@ from gpushare.kube.resources import (
     POLICIES,
     KubeError,
 )
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, optional
+from gpushare.kubectl.output.report import Report
 
 WORKLOADS = {"Deployment": DEPLOYMENTS, "DaemonSet": DAEMON_SETS}
 OURS = "app.kubernetes.io/name=gpushare"
@@ -36,8 +36,8 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     workloads = [(kind, cluster.items(resource, own, labelSelector=OURS)) for kind, resource in WORKLOADS.items()]
     failures, policies = cluster.items(CORE_EVENTS, own, fieldSelector="reason=FailedCreate"), cluster.items(POLICIES)
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
-    from gpushare.cli.kubectl.views.check import Facts, check
-    from gpushare.cli.kubectl.views.objects import read
+    from gpushare.kubectl.views.check import Facts, check
+    from gpushare.kubectl.views.objects import read
 
     labels = (namespace.result() or {"metadata": {}})["metadata"].get("labels") or {}
     found_policies, webhook = optional(policies), None

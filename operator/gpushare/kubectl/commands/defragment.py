@@ -2,11 +2,11 @@
 
 import argparse
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, installed, optional
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.wrong import require
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, NODES, PODS
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, installed, optional
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.wrong import require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,8 +19,8 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     nodes, pods = cluster.items(NODES), cluster.items(PODS)
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.api.gpushare import GpuShare
-    from gpushare.cli.kubectl.views.defragment import defragment
-    from gpushare.cli.kubectl.views.objects import read
+    from gpushare.kubectl.views.defragment import defragment
+    from gpushare.kubectl.views.objects import read
 
     known = read(GpuShare, installed(shares))
     if args.share is not None:

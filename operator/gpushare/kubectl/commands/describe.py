@@ -2,13 +2,13 @@
 
 import argparse
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, installed, optional
-from gpushare.cli.kubectl.commands.pods import AboutPod
-from gpushare.cli.kubectl.commands.scope import chosen_namespace
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.wrong import WrongInputError, unknown
 from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, NODES, PODS
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, installed, optional
+from gpushare.kubectl.commands.pods import AboutPod
+from gpushare.kubectl.commands.scope import chosen_namespace
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.wrong import WrongInputError, unknown
 
 KINDS = {
     **dict.fromkeys(("share", "shares", "gpushare", "gpushares"), "share"),
@@ -41,9 +41,9 @@ def _share(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     events = cluster.items(CORE_EVENTS, CLUSTER_SCOPED, fieldSelector=f"involvedObject.name={name}")
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.api.gpushare import GpuShare
-    from gpushare.cli.kubectl.views.describe import describe_share
-    from gpushare.cli.kubectl.views.moments import now
-    from gpushare.cli.kubectl.views.objects import read
+    from gpushare.kubectl.views.describe import describe_share
+    from gpushare.kubectl.views.moments import now
+    from gpushare.kubectl.views.objects import read
 
     found = {share.name: share for share in read(GpuShare, installed(shares))}
     if name not in found:
@@ -56,9 +56,9 @@ def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     nodes, gpu_nodes = cluster.items(NODES), cluster.items(GPU_NODES)
     events = cluster.items(CORE_EVENTS, CLUSTER_SCOPED, fieldSelector=f"involvedObject.name={name}")
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
-    from gpushare.cli.kubectl.views.describe import describe_node
-    from gpushare.cli.kubectl.views.moments import now
-    from gpushare.cli.kubectl.views.objects import read
+    from gpushare.kubectl.views.describe import describe_node
+    from gpushare.kubectl.views.moments import now
+    from gpushare.kubectl.views.objects import read
 
     found = {node.name: node for node in read(GpuNode, installed(gpu_nodes))}
     known = [it["metadata"]["name"] for it in optional(nodes) or ()]
@@ -75,9 +75,9 @@ def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
 
 def _pod(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     asked = AboutPod(cluster, chosen_namespace(cluster, args), name)
-    from gpushare.cli.kubectl.views.describe import describe_pod  # while kubectl asks
-    from gpushare.cli.kubectl.views.moments import now
-    from gpushare.cli.kubectl.views.pods.why import report
+    from gpushare.kubectl.views.describe import describe_pod  # while kubectl asks
+    from gpushare.kubectl.views.moments import now
+    from gpushare.kubectl.views.pods.why import report
 
     facts = asked.facts()
     return report(asked.unmade()) if facts is None else describe_pod(facts, now())

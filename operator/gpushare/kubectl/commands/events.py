@@ -2,11 +2,11 @@
 
 import argparse
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, optional
-from gpushare.cli.kubectl.commands.scope import chosen_namespace
-from gpushare.cli.kubectl.output.report import Report
 from gpushare.kube.resources import CORE_EVENTS
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, optional
+from gpushare.kubectl.commands.scope import chosen_namespace
+from gpushare.kubectl.output.report import Report
 
 CLUSTER_SCOPED = "default"
 
@@ -22,8 +22,8 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     shared, chosen = cluster.items(CORE_EVENTS, CLUSTER_SCOPED), chosen_namespace(cluster, args)
     namespace = chosen()
     every = cluster.items(CORE_EVENTS, namespace)
-    from gpushare.cli.kubectl.views.events import events  # while kubectl asks
-    from gpushare.cli.kubectl.views.moments import now
+    from gpushare.kubectl.views.events import events  # while kubectl asks
+    from gpushare.kubectl.views.moments import now
 
     found = every.result()
     if namespace not in (None, CLUSTER_SCOPED):

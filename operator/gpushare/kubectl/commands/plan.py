@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, installed
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, NODES, KubeError, Object, Resource
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, installed
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.wrong import WrongInputError
 
 if TYPE_CHECKING:
-    from gpushare.fleet import Snapshot
+    from gpushare.planner import Snapshot
 
 LISTED_AT = "1"
 """The version of our lists: nothing is watched after them."""
@@ -43,7 +43,7 @@ def _text(name: str) -> str:
 
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     fleet = _Fleet(cluster)
-    from gpushare.cli.kubectl.views.plan import plan, wanted_share  # while kubectl asks
+    from gpushare.kubectl.views.plan import plan, wanted_share  # while kubectl asks
 
     wanted = wanted_share(args.file)
     installed(fleet.shares)

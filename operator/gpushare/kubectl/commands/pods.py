@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpushare.cli.kubectl.cluster import Cluster, optional
-from gpushare.cli.kubectl.wrong import unknown
 from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, PODS, RESOURCE_CLAIMS, WORKLOADS, Object
+from gpushare.kubectl.cluster import Cluster, optional
+from gpushare.kubectl.wrong import unknown
 
 if TYPE_CHECKING:
-    from gpushare.cli.kubectl.views.pods.pod import PodFacts
-    from gpushare.cli.kubectl.views.pods.why import WhyAnswer
+    from gpushare.kubectl.views.pods.pod import PodFacts
+    from gpushare.kubectl.views.pods.why import WhyAnswer
 
 
 class AboutPod:
@@ -30,9 +30,9 @@ class AboutPod:
         """None where no pod is found."""
         from gpushare.api.gpunode import GpuNode
         from gpushare.api.gpushare import GpuShare
-        from gpushare.cli.kubectl.views.objects import read
-        from gpushare.cli.kubectl.views.pods.pod import PodFacts
-        from gpushare.cli.kubectl.views.pods.why import is_made_by, worst_first
+        from gpushare.kubectl.views.objects import read
+        from gpushare.kubectl.views.pods.pod import PodFacts
+        from gpushare.kubectl.views.pods.why import is_made_by, worst_first
 
         pods = self._pods.result()
         found = [pod for pod in pods if pod["metadata"]["name"] == self.name] or worst_first(
@@ -51,7 +51,7 @@ class AboutPod:
 
     def unmade(self) -> "WhyAnswer":
         """Why there is no such pod. Raises WrongInputError where nothing says so."""
-        from gpushare.cli.kubectl.views.pods.why import unmade
+        from gpushare.kubectl.views.pods.why import unmade
 
         failures, workloads = optional(self._failures) or (), optional(self._workloads) or ()
         answer = unmade(self.name, self.namespace, failures, workloads)

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Callable
 
-from gpushare.cli.kubectl.cluster import Cluster, optional
-from gpushare.cli.kubectl.wrong import require, unknown
 from gpushare.kube.resources import GPU_SHARES, NAMESPACES, KubeError
+from gpushare.kubectl.cluster import Cluster, optional
+from gpushare.kubectl.wrong import require, unknown
 
 
 def chosen_namespace(cluster: Cluster, args: argparse.Namespace) -> Callable[[], str | None]:

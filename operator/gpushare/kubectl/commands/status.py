@@ -2,10 +2,10 @@
 
 import argparse
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, installed
-from gpushare.cli.kubectl.output.report import Report
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, installed
+from gpushare.kubectl.output.report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +16,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     shares, nodes = cluster.items(GPU_SHARES), cluster.items(GPU_NODES)
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.api.gpushare import GpuShare
-    from gpushare.cli.kubectl.views.objects import read
-    from gpushare.cli.kubectl.views.status import status
+    from gpushare.kubectl.views.objects import read
+    from gpushare.kubectl.views.status import status
 
     return status(read(GpuShare, installed(shares)), read(GpuNode, installed(nodes)))

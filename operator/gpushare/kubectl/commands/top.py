@@ -7,13 +7,13 @@ import argparse
 from concurrent.futures import Future
 from http import HTTPStatus
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, optional
-from gpushare.cli.kubectl.commands.scope import chosen_namespace, require_share
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.kube.resources import GPU_NODES, PODS, RESOURCE_CLAIMS, KubeError, Object
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, optional
+from gpushare.kubectl.commands.scope import chosen_namespace, require_share
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.wrong import WrongInputError
 
 AGENTS = "app.kubernetes.io/name=gpushare,app.kubernetes.io/component=agent"
 NO_METRICS = "the agent serves no metrics (chart value metrics.enabled)"
@@ -39,8 +39,8 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         )
     asked = [(agent["spec"].get("nodeName", ""), metrics_of(cluster, agent)) for agent in agents]
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
-    from gpushare.cli.kubectl.views.objects import read
-    from gpushare.cli.kubectl.views.top import Scrape, top
+    from gpushare.kubectl.views.objects import read
+    from gpushare.kubectl.views.top import Scrape, top
 
     def scrape(node: str, answer: "Future[str] | None") -> Scrape:
         if answer is None:
@@ -59,7 +59,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
 
 def _granted(cluster: Cluster, namespace: str | None, args: argparse.Namespace) -> Report:
     pods, claims = cluster.items(PODS, namespace), cluster.items(RESOURCE_CLAIMS, namespace)
-    from gpushare.cli.kubectl.views.top import granted  # while kubectl asks
+    from gpushare.kubectl.views.top import granted  # while kubectl asks
 
     right = right_to_metrics(args.system_namespace)
     note = f"memory used, processes and slots held in vain are not shown: they need {right}"

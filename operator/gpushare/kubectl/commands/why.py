@@ -2,11 +2,11 @@
 
 import argparse
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.kubectl.commands.pods import AboutPod
-from gpushare.cli.kubectl.commands.scope import chosen_namespace
-from gpushare.cli.kubectl.output.report import Report
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster
+from gpushare.kubectl.commands.pods import AboutPod
+from gpushare.kubectl.commands.scope import chosen_namespace
+from gpushare.kubectl.output.report import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     asked = AboutPod(cluster, chosen_namespace(cluster, args), args.pod)
-    from gpushare.cli.kubectl.views.pods.why import report, why  # while kubectl asks
+    from gpushare.kubectl.views.pods.why import report, why  # while kubectl asks
 
     facts = asked.facts()
     return report(asked.unmade() if facts is None else why(facts))

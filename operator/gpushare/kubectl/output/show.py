@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
-from gpushare.cli.kubectl.output.report import Report, Row, Sentences, Table
-from gpushare.cli.kubectl.output.table import lines, ordered, plain
+from gpushare.kubectl.output.report import Report, Row, Sentences, Table
+from gpushare.kubectl.output.table import lines, ordered, plain
 
 FORMATS = ("wide", "json", "yaml", "name")
 

@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from gpushare.cli.kubectl.output.report import Column, Row, Short, Table
+from gpushare.kubectl.output.report import Column, Row, Short, Table
 
 GAP = 2
 BELOW = 4

@@ -8,17 +8,17 @@ import threading
 import webbrowser
 from collections.abc import Callable
 
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.kubectl.commands.scope import chosen_namespace
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.cli.ui.cluster.api import ApiReader, through_kubectl
-from gpushare.cli.ui.cluster.follow import FollowedCluster, following
-from gpushare.cli.ui.serving.local import ADDRESS, serving
-from gpushare.cli.ui.serving.pages import Pages
 from gpushare.kube.resources import GPU_SHARES, KubeError
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster
+from gpushare.kubectl.commands.scope import chosen_namespace
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.page.cluster.api import ApiReader, through_kubectl
+from gpushare.kubectl.page.cluster.follow import FollowedCluster, following
+from gpushare.kubectl.page.serving.local import ADDRESS, serving
+from gpushare.kubectl.page.serving.pages import Pages
+from gpushare.kubectl.wrong import WrongInputError
 
 SECRET_BYTES = 24
 

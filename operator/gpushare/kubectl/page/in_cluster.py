@@ -9,14 +9,14 @@ import os
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.signals import on_end_signal
-from gpushare.cli.ui.cluster.api import MOST_METRICS_BYTES, of_a_pod
-from gpushare.cli.ui.cluster.follow import following
-from gpushare.cli.ui.cluster.scrapes import AgentPod
-from gpushare.cli.ui.serving.pages import Pages
-from gpushare.cli.ui.serving.proxied import serving_in_cluster
 from gpushare.http import probes
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.page.cluster.api import MOST_METRICS_BYTES, of_a_pod
+from gpushare.kubectl.page.cluster.follow import following
+from gpushare.kubectl.page.cluster.scrapes import AgentPod
+from gpushare.kubectl.page.serving.pages import Pages
+from gpushare.kubectl.page.serving.proxied import serving_in_cluster
+from gpushare.process.end_signals import on_end_signal
 
 SCRAPE_SECONDS = 5.0
 LOCAL_NAMES = ("localhost", "127.0.0.1")

@@ -16,15 +16,14 @@ from pathlib import Path
 from gpushare.api.duration import parse_duration
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, installed
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.views.objects import read
-from gpushare.cli.kubectl.wrong import WrongInputError, require
-from gpushare.cli.recommend.look import watch_shares
-from gpushare.cli.recommend.owners import with_owners
-from gpushare.cli.recommend.prometheus import PrometheusApi, PrometheusSeries, checked_url
-from gpushare.cli.recommend.queries import (
+from gpushare.kube.resources import GPU_NODES, GPU_SHARES
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, installed
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.recommend.look import watch_shares
+from gpushare.kubectl.recommend.owners import with_owners
+from gpushare.kubectl.recommend.prometheus import PrometheusApi, PrometheusSeries, checked_url
+from gpushare.kubectl.recommend.queries import (
     KnownGpu,
     fault_question,
     history_of,
@@ -32,12 +31,13 @@ from gpushare.cli.recommend.queries import (
     questions,
     step_of,
 )
-from gpushare.cli.recommend.show import report_of
-from gpushare.kube.resources import GPU_NODES, GPU_SHARES
-from gpushare.recommend.history import ShareHistory
-from gpushare.recommend.pods import unused_parts
-from gpushare.recommend.rules import recommend
-from gpushare.recommend.sureness import duration
+from gpushare.kubectl.recommend.show import report_of
+from gpushare.kubectl.rules.recommend.history import ShareHistory
+from gpushare.kubectl.rules.recommend.pods import unused_parts
+from gpushare.kubectl.rules.recommend.rules import recommend
+from gpushare.kubectl.rules.recommend.sureness import duration
+from gpushare.kubectl.views.objects import read
+from gpushare.kubectl.wrong import WrongInputError, require
 
 DAY = 86400
 WINDOWS = range(3600, 90 * DAY + 1)

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpushare.api.gpunode import Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.kubectl.commands.top import AGENTS, metrics_of
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.recommend.queries import KnownGpu
-from gpushare.cli.recommend.watch import Glance, ShareWatch, glance_of
 from gpushare.kube.resources import PODS, KubeError
-from gpushare.recommend.history import ShareHistory
+from gpushare.kubectl.cluster import Cluster
+from gpushare.kubectl.commands.top import AGENTS, metrics_of
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.recommend.queries import KnownGpu
+from gpushare.kubectl.recommend.watch import Glance, ShareWatch, glance_of
+from gpushare.kubectl.rules.recommend.history import ShareHistory
 
 GLANCE_SECONDS = 5.0
 MOST_GLANCES = 120

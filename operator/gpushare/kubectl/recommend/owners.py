@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gpushare.api.names import slot_resource
-from gpushare.cli.kubectl.cluster import Cluster, optional
 from gpushare.kube.pods import controller_of
 from gpushare.kube.resources import PODS, KubeError, Object, Resource
-from gpushare.recommend.advice import Advice, AdviceKind, TemplatePatch
-from gpushare.recommend.history import workload_of
+from gpushare.kubectl.cluster import Cluster, optional
+from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind, TemplatePatch
+from gpushare.kubectl.rules.recommend.history import workload_of
 
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
 PATCHED = ("Deployment", "StatefulSet", "DaemonSet")

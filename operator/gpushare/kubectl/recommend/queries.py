@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gpushare.api.gpunode import GpuNode, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import MIB
-from gpushare.cli.recommend.prometheus import PrometheusSeries
-from gpushare.recommend.history import (
+from gpushare.kubectl.recommend.prometheus import PrometheusSeries
+from gpushare.kubectl.rules.recommend.history import (
     ContainerPast,
     FaultSeen,
     GpuPast,

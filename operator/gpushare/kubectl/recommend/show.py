@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpushare.api.timestamps import format_timestamp
-from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
-from gpushare.recommend.advice import Advice
-from gpushare.recommend.rules import ShareAdvice
-from gpushare.recommend.sureness import CANNOT_KNOW, duration
+from gpushare.kubectl.output.report import Column, Report, Sentences, Table
+from gpushare.kubectl.rules.recommend.advice import Advice
+from gpushare.kubectl.rules.recommend.rules import ShareAdvice
+from gpushare.kubectl.rules.recommend.sureness import CANNOT_KNOW, duration
 
 ADVICE = (
     Column("SHARE"),

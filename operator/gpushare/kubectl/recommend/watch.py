@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpushare.api.gpunode import Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import MIB
-from gpushare.cli.recommend.queries import CONTAINER, KnownGpu
-from gpushare.recommend.history import ContainerPast, GpuPast, HistorySource, Observed, ShareHistory
-from gpushare.trial.printed import percentile
+from gpushare.kubectl.recommend.queries import CONTAINER, KnownGpu
+from gpushare.kubectl.rules.recommend.history import ContainerPast, GpuPast, HistorySource, Observed, ShareHistory
+from gpushare.kubectl.rules.trial.printed import percentile
 
 SLOTS = "gpushare_slots"
 HELD = "gpushare_slots_held"

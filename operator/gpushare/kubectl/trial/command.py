@@ -17,13 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl import options
-from gpushare.cli.kubectl.cluster import Cluster, installed
-from gpushare.cli.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
-from gpushare.cli.kubectl.output.report import Column, Report, Sentences, Table
-from gpushare.cli.kubectl.views.objects import read
-from gpushare.cli.kubectl.wrong import WrongInputError, require
-from gpushare.cli.trial.manifest import (
+from gpushare.kube.resources import GPU_NODES, GPU_SHARES, KubeError, Object
+from gpushare.kubectl import options
+from gpushare.kubectl.cluster import Cluster, installed
+from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
+from gpushare.kubectl.output.report import Column, Report, Sentences, Table
+from gpushare.kubectl.rules.recommend.advice import client_patch, patch_command
+from gpushare.kubectl.rules.recommend.memory import least_memory, memory_patch
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialCase, TrialMode, TrialPlan, counted, news, next_run
+from gpushare.kubectl.rules.trial.options import add_figures, add_plan, add_times, figures_of, plan_of, times_of
+from gpushare.kubectl.rules.trial.records import TrialRecord
+from gpushare.kubectl.rules.trial.rows import HEAD, TrialRow, cells_of
+from gpushare.kubectl.rules.trial.verdict import TrialVerdict, memory_for
+from gpushare.kubectl.trial.manifest import (
     LARGEST_MANIFEST,
     ManifestError,
     asks_for_gpu,
@@ -31,17 +37,11 @@ from gpushare.cli.trial.manifest import (
     obstacles,
     read_template,
 )
-from gpushare.cli.trial.runner import ClusterRunner, TrialProgram, TrialRequest
-from gpushare.cli.trial.usage import AgentUsage
-from gpushare.kube.resources import GPU_NODES, GPU_SHARES, KubeError, Object
-from gpushare.recommend.advice import client_patch, patch_command
-from gpushare.recommend.memory import least_memory, memory_patch
-from gpushare.trial.cases import CaseOutcome, TrialCase, TrialMode, TrialPlan, counted, news, next_run
-from gpushare.trial.options import add_figures, add_plan, add_times, figures_of, plan_of, times_of
-from gpushare.trial.records import TrialRecord
-from gpushare.trial.rows import HEAD, TrialRow, cells_of
-from gpushare.trial.verdict import TrialVerdict, memory_for
-from gpushare.wording import count_of
+from gpushare.kubectl.trial.runner import ClusterRunner, TrialProgram, TrialRequest
+from gpushare.kubectl.trial.usage import AgentUsage
+from gpushare.kubectl.views.objects import read
+from gpushare.kubectl.wrong import WrongInputError, require
+from gpushare.messages.wording import count_of
 
 START_SECONDS = 600.0
 """An image may have to be pulled."""

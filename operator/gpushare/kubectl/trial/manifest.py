@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from gpushare.api import names
-from gpushare.cli.trial.pods import JOB_LABEL
-from gpushare.wording import count_of
+from gpushare.kubectl.trial.pods import JOB_LABEL
+from gpushare.messages.wording import count_of
 
 Object = dict[str, Any]
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from gpushare.trial.cases import CaseEnded, Ending
-from gpushare.trial.printed import PrintedFigures, PrintedLine, ended_early, last_lines
+from gpushare.kubectl.rules.trial.cases import CaseEnded, Ending
+from gpushare.kubectl.rules.trial.printed import PrintedFigures, PrintedLine, ended_early, last_lines
 
 Object = dict[str, Any]
 

@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from gpushare.cli.trial.manifest import LABEL, job_name, job_of
-from gpushare.cli.trial.pods import JOB_LABEL, CopyPod, read_log, tail_of
-from gpushare.cli.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
 from gpushare.kube.resources import KubeError
-from gpushare.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, WindowFigures
-from gpushare.trial.options import RunTimes
-from gpushare.trial.printed import (
+from gpushare.kubectl.rules.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, WindowFigures
+from gpushare.kubectl.rules.trial.options import RunTimes
+from gpushare.kubectl.rules.trial.printed import (
     CopyFigures,
     NoFiguresError,
     PrintedFigures,
@@ -30,6 +27,9 @@ from gpushare.trial.printed import (
     note_of_ends,
     note_of_latency,
 )
+from gpushare.kubectl.trial.manifest import LABEL, job_name, job_of
+from gpushare.kubectl.trial.pods import JOB_LABEL, CopyPod, read_log, tail_of
+from gpushare.kubectl.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
 
 Object = dict[str, Any]
 Windows = tuple[WindowFigures, ...]

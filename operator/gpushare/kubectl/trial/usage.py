@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from gpushare.api.quantity import MIB
-from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.kubectl.commands.top import AGENTS, NO_METRICS, metrics_of, right_to_metrics
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.kubectl.views.top import USED
-from gpushare.cli.trial.pods import CopyPod
 from gpushare.kube.resources import PODS, KubeError
+from gpushare.kubectl.cluster import Cluster
+from gpushare.kubectl.commands.top import AGENTS, NO_METRICS, metrics_of, right_to_metrics
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.trial.pods import CopyPod
+from gpushare.kubectl.views.top import USED
 
 BUSY = "gpushare_gpu_utilization_ratio"
 AGE_SECONDS = 2.0

@@ -15,13 +15,13 @@ from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
-from gpushare.cli.kubectl.output.report import Report, Sentences
-from gpushare.cli.kubectl.views.objects import is_true
-from gpushare.cli.kubectl.views.pods.trouble import trouble
-from gpushare.cli.kubectl.wrong import unknown
-from gpushare.fleet.model import NodeView
-from gpushare.fleet.startup import waits_for
 from gpushare.kube.resources import CLAIMS_SINCE, Object
+from gpushare.kubectl.output.report import Report, Sentences
+from gpushare.kubectl.views.objects import is_true
+from gpushare.kubectl.views.pods.trouble import trouble
+from gpushare.kubectl.wrong import unknown
+from gpushare.planner.model import NodeView
+from gpushare.planner.startup import waits_for
 
 OLDEST_KUBERNETES = (1, 32)
 OLDEST_CONTAINERD = (1, 7, 2)

@@ -7,11 +7,11 @@ from typing import Any
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import Delivery, GpuShare, Placement
-from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
-from gpushare.fleet.defragment import Defragmentation, FilledGpu, PodMove, defragmentation
 from gpushare.kube.pods import MIRROR, container_statuses, controller_of, full_name, has_ended
 from gpushare.kube.resources import Object
-from gpushare.wording import count_of
+from gpushare.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
+from gpushare.messages.wording import count_of
+from gpushare.planner.defragment import Defragmentation, FilledGpu, PodMove, defragmentation
 
 MOVES = (
     Column("SHARE"),

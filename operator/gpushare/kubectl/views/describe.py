@@ -8,16 +8,16 @@ from gpushare.api.gpunode import DaemonStatus, Finding, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
 from gpushare.api.quantity import format_mib
-from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
-from gpushare.cli.kubectl.views.events import OF_AN_OBJECT, of_an_object
-from gpushare.cli.kubectl.views.moments import age
-from gpushare.cli.kubectl.views.objects import gpu_state, memory_limits
-from gpushare.cli.kubectl.views.pods.pod import PodFacts, findings, gpus, grants
-from gpushare.cli.kubectl.views.pods.trouble import trouble
-from gpushare.cli.kubectl.views.pods.why import why
-from gpushare.cli.kubectl.views.status import BORROWERS, borrowers
 from gpushare.kube.pods import Pod, containers, full_name, has_ended, limits, phase
 from gpushare.kube.resources import Object
+from gpushare.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
+from gpushare.kubectl.views.events import OF_AN_OBJECT, of_an_object
+from gpushare.kubectl.views.moments import age
+from gpushare.kubectl.views.objects import gpu_state, memory_limits
+from gpushare.kubectl.views.pods.pod import PodFacts, findings, gpus, grants
+from gpushare.kubectl.views.pods.trouble import trouble
+from gpushare.kubectl.views.pods.why import why
+from gpushare.kubectl.views.status import BORROWERS, borrowers
 
 INDENT = 2
 CONDITIONS = (

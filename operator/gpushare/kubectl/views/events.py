@@ -6,9 +6,9 @@ Events are read in the core form, whose selectors name the object concerned.
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from gpushare.cli.kubectl.output.report import Column, Report, Row, Table
-from gpushare.cli.kubectl.views.moments import age
 from gpushare.kube.resources import Object
+from gpushare.kubectl.output.report import Column, Report, Row, Table
+from gpushare.kubectl.views.moments import age
 
 COLUMNS = (
     Column("NAMESPACE", dropped=2),

@@ -11,8 +11,8 @@ from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
 from gpushare.api.gpushare import Enforcement, GpuShare
 from gpushare.api.meta import Condition
 from gpushare.api.quantity import format_mib
-from gpushare.cli.kubectl.wrong import WrongInputError
 from gpushare.kube.resources import Object
+from gpushare.kubectl.wrong import WrongInputError
 
 Model = TypeVar("Model", bound=ApiModel)
 

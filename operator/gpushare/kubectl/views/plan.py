@@ -15,16 +15,16 @@ from gpushare.api import names
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare, Size
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
-from gpushare.cli.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
-from gpushare.cli.kubectl.views.objects import memory_limits, read
-from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.fleet import Snapshot
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.plan import summary_of
-from gpushare.fleet.selection.fleet_index import fleet_records
-from gpushare.fleet.status.conditions import verdicts
-from gpushare.fleet.status.share_summary import ShareSummary
 from gpushare.kube.resources import Object
+from gpushare.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
+from gpushare.kubectl.views.objects import memory_limits, read
+from gpushare.kubectl.wrong import WrongInputError
+from gpushare.planner import Snapshot
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.plan import summary_of
+from gpushare.planner.selection.fleet_index import fleet_records
+from gpushare.planner.status.conditions import verdicts
+from gpushare.planner.status.share_summary import ShareSummary
 
 GPUS = (
     Column("NODE"),

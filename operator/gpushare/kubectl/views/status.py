@@ -6,8 +6,8 @@ from gpushare.api.conditions import MEMORY_PRESSURE, EventReason
 from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
-from gpushare.cli.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
-from gpushare.cli.kubectl.views.objects import gpu_state, ready_condition
+from gpushare.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
+from gpushare.kubectl.views.objects import gpu_state, ready_condition
 
 SHARES = (
     Column("SHARE"),

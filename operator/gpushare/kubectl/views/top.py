@@ -11,8 +11,6 @@ from typing import Any
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.quantity import MIB, parse_quantity
-from gpushare.cli.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
-from gpushare.cli.kubectl.views.moments import duration
 from gpushare.grant.environment import grant_from_environment
 from gpushare.kube.claims import allocation_results, requested_classes
 from gpushare.kube.pods import (
@@ -25,6 +23,8 @@ from gpushare.kube.pods import (
     limits,
 )
 from gpushare.kube.resources import Object
+from gpushare.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
+from gpushare.kubectl.views.moments import duration
 
 CONTAINER = ("namespace", "pod", "container", "share", "uuid")
 USED = "gpushare_container_memory_used_bytes"

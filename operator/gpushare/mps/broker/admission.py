@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedPod, RefusedAttach
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 
 NO_OWNER = Owner("", "")
 

@@ -13,9 +13,6 @@ import asyncio
 import socket
 from contextlib import suppress
 
-from gpushare.broker.daemon import BrokeredDaemon, speak_for
-from gpushare.broker.packets import plain, send
-from gpushare.broker.turns import NoTurnError
 from gpushare.mps.attach_protocol import (
     CLIENT_SOCKET,
     ProtocolError,
@@ -23,6 +20,9 @@ from gpushare.mps.attach_protocol import (
     check_credentials,
     parse_request,
 )
+from gpushare.mps.broker.daemon import BrokeredDaemon, speak_for
+from gpushare.mps.broker.packets import plain, send
+from gpushare.mps.broker.turns import NoTurnError
 from gpushare.mps.wire import TurnAnswer
 
 REQUEST_SECONDS = 5.0

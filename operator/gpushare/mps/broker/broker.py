@@ -27,9 +27,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpushare import procfs
-from gpushare.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
-from gpushare.broker.attach import (
+from gpushare.messages.log_on_change import LogOnChange
+from gpushare.mps.attach_protocol import ProtocolError
+from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
+from gpushare.mps.broker.attach import (
     CommandRefusedError,
     ServerHungError,
     StalledError,
@@ -37,19 +38,18 @@ from gpushare.broker.attach import (
     farewell,
     read_request,
 )
-from gpushare.broker.clients import AttachedClients, Container
-from gpushare.broker.daemon import BrokeredDaemon
-from gpushare.broker.packets import Peer, has_ended, has_hung_up, peer_of
-from gpushare.broker.record import BrokerRecord
-from gpushare.broker.turns import NoTurnError, Turns
-from gpushare.log_on_change import LogOnChange
-from gpushare.mps.attach_protocol import ProtocolError
+from gpushare.mps.broker.clients import AttachedClients, Container
+from gpushare.mps.broker.daemon import BrokeredDaemon
+from gpushare.mps.broker.packets import Peer, has_ended, has_hung_up, peer_of
+from gpushare.mps.broker.record import BrokerRecord
+from gpushare.mps.broker.turns import NoTurnError, Turns
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.terminations import TerminationFile, was_asked
 from gpushare.mps.wire import GpuGrants, RefusedAttach
-from gpushare.procfs import Owner
-from gpushare.waiting import within
+from gpushare.process import procfs
+from gpushare.process.procfs import Owner
+from gpushare.process.time_limit import within
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5

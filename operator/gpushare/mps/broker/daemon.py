@@ -10,7 +10,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from gpushare.broker.packets import comes_soon, plain, receive, send
 from gpushare.mps.attach_protocol import (
     CLIENT_SOCKET,
     CREDENTIALS,
@@ -22,6 +21,7 @@ from gpushare.mps.attach_protocol import (
     is_end_of_answer,
     request_message,
 )
+from gpushare.mps.broker.packets import comes_soon, plain, receive, send
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import ServedClients

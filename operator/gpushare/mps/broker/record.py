@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
-from gpushare.broker.admission import AttachDenied
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
+from gpushare.mps.broker.admission import AttachDenied
 from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, AttachRefusal, BrokerState, RefusedAttach
-from gpushare.procfs import TICKS_PER_SECOND, Owner
+from gpushare.process.procfs import TICKS_PER_SECOND, Owner
 
 LOG = logging.getLogger(__name__)
 WRITE_SECONDS = 2.0

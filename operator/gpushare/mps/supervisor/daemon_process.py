@@ -19,7 +19,7 @@ from gpushare.mps.control_v3 import SERVER
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.protocol import MpsProtocol
 from gpushare.mps.supervisor.daemon_log import DaemonLog
-from gpushare.threads import start_thread
+from gpushare.process.threads import start_thread
 
 LOG = logging.getLogger(__name__)
 PID_FILE = f"{PROGRAM}.pid"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpushare.api.conditions import DaemonReason
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import ControlError, ControlProgram
 from gpushare.mps.control_socket import ControlSocket

@@ -12,7 +12,7 @@ import weakref
 from functools import partial
 from pathlib import Path
 
-from gpushare.log_on_change import LogOnChange
+from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import BROKER_UID, GpuDir, gpu_dirs
 from gpushare.mps.protocol import ProtocolSetting
@@ -21,7 +21,7 @@ from gpushare.mps.supervisor.gather import REREAD_SECONDS
 from gpushare.mps.supervisor.gpu_supervisor import GpuSupervisor
 from gpushare.mps.wire import DesiredDaemon
 from gpushare.nvml.types import Nvml
-from gpushare.threads import start_thread
+from gpushare.process.threads import start_thread
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5

@@ -28,7 +28,7 @@ from gpushare.mps.layout import GpuDir
 from gpushare.mps.protocol import MpsProtocol
 from gpushare.mps.supervisor.namespaces import Namespaces
 from gpushare.mps.wire import ClientGrant, DaemonLimits, InvalidError, TurnAnswer, TurnRequest, decode, encode
-from gpushare.threads import start_thread
+from gpushare.process.threads import start_thread
 
 LOG = logging.getLogger(__name__)
 TURN_SECONDS = 8.0

@@ -6,12 +6,12 @@ from functools import cached_property
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.held_gpus import NodeGpus
-from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.selection.node_facts import FleetMemory, RememberedNode
-from gpushare.fleet.selection.nodes import NodeIndex
-from gpushare.fleet.selection.refusals import GIVE_UP_RULES, Candidate, FoundGpu, GpuProfile, first_refusal
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.held_gpus import NodeGpus
+from gpushare.planner.model import NodeView, Snapshot
+from gpushare.planner.selection.node_facts import FleetMemory, RememberedNode
+from gpushare.planner.selection.nodes import NodeIndex
+from gpushare.planner.selection.refusals import GIVE_UP_RULES, Candidate, FoundGpu, GpuProfile, first_refusal
 
 
 class Selection:

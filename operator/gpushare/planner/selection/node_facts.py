@@ -10,10 +10,10 @@ from functools import cached_property
 
 from gpushare.api.gpunode import Assignment
 from gpushare.api.names import device_name
-from gpushare.fleet.gpu_record import GpuRecord, gpu_records
-from gpushare.fleet.held_gpus import NodeGpus, shared
-from gpushare.fleet.model import NodeView, Snapshot
-from gpushare.fleet.selection.refusals import FoundGpu, GpuProfile, profile_of
+from gpushare.planner.gpu_record import GpuRecord, gpu_records
+from gpushare.planner.held_gpus import NodeGpus, shared
+from gpushare.planner.model import NodeView, Snapshot
+from gpushare.planner.selection.refusals import FoundGpu, GpuProfile, profile_of
 
 NOTHING: frozenset[str] = frozenset()
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 
 from gpushare.api.meta import LabelSelector, Requirement, SelectorOperator
-from gpushare.fleet.model import NodeView
-from gpushare.wording import first_names
+from gpushare.messages.wording import first_names
+from gpushare.planner.model import NodeView
 
 SHOWN = 3
 """Of what there is instead of what a selector names, the nearest are shown."""

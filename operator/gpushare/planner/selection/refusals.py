@@ -8,7 +8,7 @@ a driver that has to be let go of. All others never take a GPU away from the sha
 
 A large fleet has many GPUs and few kinds of them: what a rule may look at decides how often it is asked. The rules in
 FACTS see a node and its GPU alone (FoundGpu), so they are asked once for each GPU. GIVE_UP_RULES see of the GPU no more
-than its GpuProfile has, so they are asked once for each share and profile (`gpushare.fleet.selection.fleet_index`).
+than its GpuProfile has, so they are asked once for each share and profile (`gpushare.planner.selection.fleet_index`).
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import Gpu
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.api.quantity import format_mib
-from gpushare.fleet import driver_upgrade
-from gpushare.fleet.model import NodeView
+from gpushare.planner import driver_upgrade
+from gpushare.planner.model import NodeView
 
 LOWEST_COMPUTE_CAPABILITY = (7, 0)
 """Volta: from there on MPS clients have address spaces and limits of their own (NVIDIA's MPS documentation)."""

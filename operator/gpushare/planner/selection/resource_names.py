@@ -9,7 +9,7 @@ nobody else's.
 from collections.abc import Iterable, Mapping
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.selection.node_facts import RememberedNode
+from gpushare.planner.selection.node_facts import RememberedNode
 
 OTHERS = ""
 """In place of a share: another device plugin."""

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason, ShareReason
 from gpushare.api.gpunode import Limits
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.held_gpus import HeldGpus, limits_key
-from gpushare.fleet.model import RefusalVerdict
-from gpushare.fleet.status.current import daemons_current
-from gpushare.fleet.status.exceeded import exceeded
-from gpushare.fleet.status.share_summary import ShareSummary
-from gpushare.fleet.waiting import awaited
-from gpushare.wording import are, count_of, named
+from gpushare.messages.wording import are, count_of, named
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.held_gpus import HeldGpus, limits_key
+from gpushare.planner.model import RefusalVerdict
+from gpushare.planner.status.current import daemons_current
+from gpushare.planner.status.exceeded import exceeded
+from gpushare.planner.status.share_summary import ShareSummary
+from gpushare.planner.waiting import awaited
 
 NAMES_SHOWN = 3
 MESSAGE_LENGTH = 2048

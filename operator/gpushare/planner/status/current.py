@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from gpushare.api.conditions import ConditionType, ShareReason
 from gpushare.api.timestamps import format_timestamp
-from gpushare.fleet.model import RefusalVerdict
-from gpushare.fleet.rollout import NodeRollout, Step
-from gpushare.fleet.status.share_summary import ShareSummary
-from gpushare.fleet.waiting import awaited
-from gpushare.wording import are
+from gpushare.messages.wording import are
+from gpushare.planner.model import RefusalVerdict
+from gpushare.planner.rollout import NodeRollout, Step
+from gpushare.planner.status.share_summary import ShareSummary
+from gpushare.planner.waiting import awaited
 
 NODES_SHOWN = 3
 MESSAGE_LENGTH = 2048

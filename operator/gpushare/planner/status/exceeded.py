@@ -5,8 +5,8 @@ Other tenants may read a share: so it has the figures, and GpuNode, event and me
 
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Finding
-from gpushare.fleet.held_gpus import NodeGpus
-from gpushare.fleet.status.share_summary import ShareSummary
+from gpushare.planner.held_gpus import NodeGpus
+from gpushare.planner.status.share_summary import ShareSummary
 
 SHOWN = 3
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from gpushare.api.conditions import GpuReason
 from gpushare.api.gpushare import GpuShare
-from gpushare.fleet.assign import UNOWNED, Owners, stays
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.model import NodeView
-from gpushare.fleet.selection.fleet_index import FleetIndex, Selection
-from gpushare.fleet.selection.refusals import CHAIN, Candidate, GpuProfile, Refusal, resource_name_taken
-from gpushare.fleet.selection.resource_names import ResourceNames
+from gpushare.planner.assign import UNOWNED, Owners, stays
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.model import NodeView
+from gpushare.planner.selection.fleet_index import FleetIndex, Selection
+from gpushare.planner.selection.refusals import CHAIN, Candidate, GpuProfile, Refusal, resource_name_taken
+from gpushare.planner.selection.resource_names import ResourceNames
 
 RULE_OF = {**dict(CHAIN), GpuReason.RESOURCE_NAME_TAKEN: resource_name_taken}
 

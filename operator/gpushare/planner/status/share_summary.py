@@ -16,17 +16,17 @@ from gpushare.api.gpushare import (
     UnavailableGpus,
 )
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.fleet.assign import Owners, deliverable
-from gpushare.fleet.gpu_record import GpuRecord
-from gpushare.fleet.held_gpus import HeldGpus, NodeGpus
-from gpushare.fleet.model import EPOCH, NodeView, Snapshot
-from gpushare.fleet.rollout import Rollout
-from gpushare.fleet.selection.fleet_index import FleetIndex, Selection
-from gpushare.fleet.selection.node_facts import RememberedNode
-from gpushare.fleet.selection.nodes import no_node, no_product
-from gpushare.fleet.selection.refusals import Refusal
-from gpushare.fleet.selection.resource_names import ResourceNames
-from gpushare.fleet.status.refused import RefusedGpus, SelectedGpus, judged, place, selected_gpus
+from gpushare.planner.assign import Owners, deliverable
+from gpushare.planner.gpu_record import GpuRecord
+from gpushare.planner.held_gpus import HeldGpus, NodeGpus
+from gpushare.planner.model import EPOCH, NodeView, Snapshot
+from gpushare.planner.rollout import Rollout
+from gpushare.planner.selection.fleet_index import FleetIndex, Selection
+from gpushare.planner.selection.node_facts import RememberedNode
+from gpushare.planner.selection.nodes import no_node, no_product
+from gpushare.planner.selection.refusals import Refusal
+from gpushare.planner.selection.resource_names import ResourceNames
+from gpushare.planner.status.refused import RefusedGpus, SelectedGpus, judged, place, selected_gpus
 
 MESSAGE_LENGTH = 1024
 """Bound of the API on the message of a group of unavailable GPUs."""

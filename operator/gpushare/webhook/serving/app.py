@@ -17,14 +17,14 @@ from typing import Any
 
 from aiohttp import web
 
-from gpushare.admission.metrics import AdmissionMeters
-from gpushare.admission.review import Admitted, Answer, Denied, mapped, quoted, shown
-from gpushare.admission.serving import text
-from gpushare.admission.serving.decisions import NEVER_REFUSE, Decide, Reviews
-from gpushare.admission.serving.room import Room
-from gpushare.admission.sources import Sources
 from gpushare.http.server import BodyTooLargeError, read_body
 from gpushare.kube.client import API_ERRORS
+from gpushare.webhook.metrics import AdmissionMeters
+from gpushare.webhook.review import Admitted, Answer, Denied, mapped, quoted, shown
+from gpushare.webhook.serving import text
+from gpushare.webhook.serving.decisions import NEVER_REFUSE, Decide, Reviews
+from gpushare.webhook.serving.room import Room
+from gpushare.webhook.sources import Sources
 
 LOG = logging.getLogger(__name__)
 

@@ -7,15 +7,15 @@ Service's endpoints no longer list it, and then answers the reviews under way.
 import asyncio
 from dataclasses import dataclass
 
-from gpushare.admission.metrics import export
-from gpushare.admission.serving.app import create_app
-from gpushare.admission.serving.certificate import CertificateSource
-from gpushare.admission.sources import ClusterSources
 from gpushare.http import probes
 from gpushare.http.limits import ServerLimits
 from gpushare.http.server import serve as serve_app
 from gpushare.kube.client import Kube
 from gpushare.metrics.endpoint import exposed
+from gpushare.webhook.metrics import export
+from gpushare.webhook.serving.app import create_app
+from gpushare.webhook.serving.certificate import CertificateSource
+from gpushare.webhook.sources import ClusterSources
 
 LIMITS = ServerLimits(keepalive_seconds=120.0, drain_seconds=10.0)
 """An API server keeps an idle connection for 90 s: we must not close one that it is about to use."""

@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from gpushare.admission.review import Denied, Reason
+from gpushare.webhook.review import Denied, Reason
 
 MOST_BYTES = 3 * 1024 * 1024
 """The API server takes objects of 3 MiB and stores 1.5 MiB."""

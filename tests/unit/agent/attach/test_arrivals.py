@@ -12,7 +12,7 @@ from gpushare.agent.attach.arrivals import MAX_KEPT, NO_ATTACHES, ArrivalLog, Br
 from gpushare.mps.files import ModelFiles, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, Arrival, BrokerState
-from gpushare.procfs import TICKS_PER_SECOND
+from gpushare.process.procfs import TICKS_PER_SECOND
 
 GPU = "GPU-0"
 NAMES = {"uid-a": "team/a", "uid-b": "team/b"}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpushare import procfs
 from gpushare.agent.process import processes, signals
 from gpushare.agent.process.processes import Process, ancestors
 from gpushare.mps.supervisor.daemon_process import command_name
-from gpushare.procfs import Owner
+from gpushare.process import procfs
+from gpushare.process.procfs import Owner
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 BAR = UID.replace("-", "_")

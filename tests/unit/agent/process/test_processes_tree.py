@@ -9,7 +9,7 @@ from signal import SIGTERM
 import pytest
 
 from gpushare.agent.process.processes import Ancestor, ancestors, fatal_ancestor
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 from tests.unit.agent.departing_pods import CONTAINER, uid
 
 OWNER = Owner(uid(1), CONTAINER)

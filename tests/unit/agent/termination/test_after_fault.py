@@ -13,7 +13,7 @@ from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.events.event import Event
 from gpushare.mps.wire import DaemonState
-from gpushare.procfs import TICKS_PER_SECOND
+from gpushare.process.procfs import TICKS_PER_SECOND
 from tests.unit.agent.departing_pods import Node, pod, uid
 
 GPU = "GPU-0"

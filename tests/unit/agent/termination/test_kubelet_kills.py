@@ -15,7 +15,7 @@ from gpushare.agent.termination.kubelet_kills import (
     watched_namespaces,
 )
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 from localcluster.paths import REPOSITORY
 from tests.unit.agent.departing_pods import CONTAINER, pod, uid
 

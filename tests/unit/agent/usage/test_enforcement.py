@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gpushare import procfs
 from gpushare.agent.termination.terminate import ClientTerminator
 from gpushare.agent.usage.enforcement import KILL_AFTER_SECONDS, ViolationEnforcer
 from gpushare.agent.usage.usage import Reading, Usage
@@ -19,6 +18,7 @@ from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, Reason
 from gpushare.mps.control import ControlError, ControlTimeoutError, NoDaemonError
 from gpushare.mps.layout import gpu_dir
+from gpushare.process import procfs
 from tests.unit.agent.observed_pods import UUID, process, uid, usage
 
 HOST: dict[str, Any] = {"pod_uid": "", "namespace": "", "pod": "", "container": "", "slot": False, "grant": None}

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from gpushare import procfs
 from gpushare.agent.termination.terminate import ClientTerminator
 from gpushare.agent.usage.shortage import ShortageMonitor
 from gpushare.agent.usage.usage import Reading, Usage
@@ -22,6 +21,7 @@ from gpushare.grant.model import Grant
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, Reason
 from gpushare.mps.layout import gpu_dir
+from gpushare.process import procfs
 from tests.unit.agent.observed_pods import UUID, container_id, process, uid, usage
 
 GPU_MIB = 80_000

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpushare.agent.usage.usage import ListedProcess, Usage, reading
 from gpushare.grant.model import Grant, default_grant
 from gpushare.kube.pods import pods_by_cgroup_uid
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 from tests.unit.agent.observed_pods import GRANT, UUID, container, container_id, owner, pod, process, share, uid
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from gpushare.controller.cache.fleet_cache import FleetCache, UnreadableError
-from gpushare.fleet.model import EPOCH
 from gpushare.kube.client import DAEMON_SETS, GPU_SHARES, NODES
+from gpushare.planner.model import EPOCH
 
 CLIENTS = {"perGpu": 1, "memory": {"default": "1Gi"}}
 

@@ -7,8 +7,8 @@ import pytest
 
 from gpushare.controller.cache import resync
 from gpushare.controller.cache.fleet_cache import FleetCache
-from gpushare.fleet.model import EPOCH
 from gpushare.kube.client import DEVICE_CLASSES, GPU_SHARES, RESOURCE_SLICES, Object, Resource
+from gpushare.planner.model import EPOCH
 from tests.unit.fake_kube import FakeKube
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpushare.controller.claims.views import claim, devices
-from gpushare.fleet.pending import Capacity, Claim, Held
 from gpushare.kube.resources import Object
+from gpushare.planner.pending import Capacity, Claim, Held
 
 SLICE: dict[str, Any] = {
     "metadata": {"name": "n1-gpushare.dev"},

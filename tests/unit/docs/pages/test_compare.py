@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 
-from gpushare.cli.trial import command as trial
-from gpushare.trial.cases import TrialMode
-from gpushare.trial.options import figures_of, plan_of, times_of
+from gpushare.kubectl.rules.trial.cases import TrialMode
+from gpushare.kubectl.rules.trial.options import figures_of, plan_of, times_of
+from gpushare.kubectl.trial import command as trial
 from gpushare_workload import cli
 from gpushare_workload.compare.options import add_arguments, request_of
 from localcluster.paths import REPOSITORY

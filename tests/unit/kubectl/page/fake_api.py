@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gpushare.cli.ui.cluster.api import ApiReader
+from gpushare.kubectl.page.cluster.api import ApiReader
 
 
 class FakeApi(ThreadingHTTPServer):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.cli.kubectl.cluster import UnreachableError
-from gpushare.cli.ui.cluster.api import ApiReader, of_a_pod, through_kubectl
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority
 from gpushare.kube.resources import KubeError
-from tests.unit.cli.ui.fake_api import FakeApi, fake_api, status
-from tests.unit.cli.ui.stand_in import kubectl_for_nobody
+from gpushare.kubectl.cluster import UnreachableError
+from gpushare.kubectl.page.cluster.api import ApiReader, of_a_pod, through_kubectl
+from tests.unit.kubectl.page.fake_api import FakeApi, fake_api, status
+from tests.unit.kubectl.page.stand_in import kubectl_for_nobody
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.unit.cli.ui.stand_in import kubectl_for_nobody
+from tests.unit.kubectl.page.stand_in import kubectl_for_nobody
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def program(folder: Path, *arguments: str, **environment: str) -> Iterator[subpr
     kubectl_for_nobody(folder)
     # A test run in the background of a shell may have been told to ignore SIGINT, and would pass that on.
     python = ["env", "--default-signal=INT", sys.executable]
-    command = [*python, "-m", "gpushare.cli.kubectl.main", "ui", *arguments]
+    command = [*python, "-m", "gpushare.kubectl.main", "ui", *arguments]
     path = {"PATH": f"{folder}:{os.environ['PATH']}"}
     running = subprocess.Popen(
         command, env=os.environ | path | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.cli.ui.content import feed as module
-from gpushare.cli.ui.content.feed import MOST_BYTES, Feed
+from gpushare.kubectl.page.content import feed as module
+from gpushare.kubectl.page.content.feed import MOST_BYTES, Feed
 
 
 class Browser:

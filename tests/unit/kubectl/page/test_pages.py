@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.cluster import UnreachableError
-from gpushare.cli.ui.content.feed import Feed
-from gpushare.cli.ui.serving.pages import PageAnswer, Pages
+from gpushare.kubectl.cluster import UnreachableError
+from gpushare.kubectl.page.content.feed import Feed
+from gpushare.kubectl.page.serving.pages import PageAnswer, Pages
 from localcluster.paths import REPOSITORY
 
 HOST = "127.0.0.1:4000"
-STATIC = REPOSITORY / "operator/gpushare/cli/ui/static"
+STATIC = REPOSITORY / "operator/gpushare/kubectl/page/static"
 
 
 def nobody(_namespace: str, _name: str) -> dict[str, Any] | None:

@@ -7,13 +7,13 @@ from http.client import HTTPConnection
 
 import pytest
 
-from gpushare.cli.kubectl.cluster import UnreachableError
-from gpushare.cli.ui.cluster.scrapes import AgentPod
-from gpushare.cli.ui.content.feed import Feed
-from gpushare.cli.ui.in_cluster import ask_agent
-from gpushare.cli.ui.serving.pages import HEADERS, Pages
-from gpushare.cli.ui.serving.proxied import serving_in_cluster
-from tests.unit.cli.ui.fake_api import fake_api
+from gpushare.kubectl.cluster import UnreachableError
+from gpushare.kubectl.page.cluster.scrapes import AgentPod
+from gpushare.kubectl.page.content.feed import Feed
+from gpushare.kubectl.page.in_cluster import ask_agent
+from gpushare.kubectl.page.serving.pages import HEADERS, Pages
+from gpushare.kubectl.page.serving.proxied import serving_in_cluster
+from tests.unit.kubectl.page.fake_api import fake_api
 
 
 def ask(

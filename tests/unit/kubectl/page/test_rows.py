@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.views.pods.pod import PodFacts
-from gpushare.cli.ui.content.figures import HISTORY_SECONDS, FigureHistory
-from gpushare.cli.ui.content.rows import newest_events, node_rows, pending_rows, pod_detail, share_rows
-from tests.unit.cli.kubectl.cluster_objects import SILENT, event, gpu_node, pod, share
+from gpushare.kubectl.page.content.figures import HISTORY_SECONDS, FigureHistory
+from gpushare.kubectl.page.content.rows import newest_events, node_rows, pending_rows, pod_detail, share_rows
+from gpushare.kubectl.views.pods.pod import PodFacts
+from tests.unit.kubectl.cluster_objects import SILENT, event, gpu_node, pod, share
 
 DAEMON = {"uuid": "GPU-a", "share": "inference", "ready": True, "reason": "Ready"}
 HOLDER = {"uuid": "GPU-a", "share": "inference", "slots": [0, 3], "pods": ["ml/x", "ml/y"]}

@@ -7,9 +7,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.cli.kubectl.cluster import UnreachableError
-from gpushare.cli.ui.cluster.scrapes import LOOKING_SECONDS, PER_SECOND, SEEN_SECONDS, AgentPod, Scraper, ScrapeSchedule
-from gpushare.cli.ui.content.feed import Feed
+from gpushare.kubectl.cluster import UnreachableError
+from gpushare.kubectl.page.cluster.scrapes import (
+    LOOKING_SECONDS,
+    PER_SECOND,
+    SEEN_SECONDS,
+    AgentPod,
+    Scraper,
+    ScrapeSchedule,
+)
+from gpushare.kubectl.page.content.feed import Feed
 from tests.unit.clock import Clock
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.ui.cluster.watch import Followed, KindWatch
 from gpushare.kube.resources import PODS
-from tests.unit.cli.ui.fake_api import FakeApi, fake_api, status
+from gpushare.kubectl.page.cluster.watch import Followed, KindWatch
+from tests.unit.kubectl.page.fake_api import FakeApi, fake_api, status
 
 PATH = "/api/v1/pods"
 

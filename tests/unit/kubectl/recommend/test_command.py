@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.cli.recommend.show import report_of
 from gpushare.kube.resources import GPU_SHARES
-from gpushare.recommend.rules import recommend
-from tests.unit.cli.kubectl import stand_in
-from tests.unit.cli.kubectl.cluster_objects import shown
-from tests.unit.cli.recommend.test_prometheus import answers, serving, vector
-from tests.unit.recommend.made_up import container, history, share
+from gpushare.kubectl.recommend.show import report_of
+from gpushare.kubectl.rules.recommend.rules import recommend
+from tests.unit.kubectl import stand_in
+from tests.unit.kubectl.cluster_objects import shown
+from tests.unit.kubectl.recommend.test_prometheus import answers, serving, vector
+from tests.unit.kubectl.rules.recommend.made_up import container, history, share
 
 SHARES = {"items": [{"metadata": {"name": "team"}, "spec": share().wire()["spec"]}]}
 
@@ -21,7 +21,7 @@ SHARES = {"items": [{"metadata": {"name": "team"}, "spec": share().wire()["spec"
 def plugin(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """With a stand-in for kubectl that knows one share and no node."""
     kubectl = stand_in.make(folder, {f"GET {GPU_SHARES.path()}": (200, SHARES)})
-    command = [sys.executable, "-m", "gpushare.cli.kubectl.main", "recommend", *arguments]
+    command = [sys.executable, "-m", "gpushare.kubectl.main", "recommend", *arguments]
     environment = os.environ | stand_in.on_path(kubectl)
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.cluster import Cluster, UnreachableError
-from gpushare.cli.recommend.look import watch_shares
-from gpushare.cli.recommend.queries import KnownGpu
-from gpushare.recommend.rules import recommend
-from gpushare.recommend.sureness import Sureness
-from tests.unit.cli.recommend.test_watch import served
+from gpushare.kubectl.cluster import Cluster, UnreachableError
+from gpushare.kubectl.recommend.look import watch_shares
+from gpushare.kubectl.recommend.queries import KnownGpu
+from gpushare.kubectl.rules.recommend.rules import recommend
+from gpushare.kubectl.rules.recommend.sureness import Sureness
 from tests.unit.clock import Clock
-from tests.unit.recommend.made_up import share
+from tests.unit.kubectl.recommend.test_watch import served
+from tests.unit.kubectl.rules.recommend.made_up import share
 
 GPUS = {"GPU-0": KnownGpu(81_559, 48, "team")}
 

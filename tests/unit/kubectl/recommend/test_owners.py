@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.cluster import Cluster
-from gpushare.cli.recommend.owners import with_owners
-from gpushare.recommend.advice import Advice, AdviceKind
-from gpushare.recommend.sureness import Sureness
-from tests.unit.cli.kubectl.cluster_objects import pod
+from gpushare.kubectl.cluster import Cluster
+from gpushare.kubectl.recommend.owners import with_owners
+from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind
+from gpushare.kubectl.rules.recommend.sureness import Sureness
+from tests.unit.kubectl.cluster_objects import pod
 
 ADVICE = Advice(AdviceKind.OWN_GPU, "team", "ml/serve", "a slot", "a whole GPU", "why", Sureness.MEDIUM)
 POD = "serve-5d4f7b9c8d-x2k4p"

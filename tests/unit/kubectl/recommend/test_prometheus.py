@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.cli.kubectl.cluster import UnreachableError
-from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.cli.recommend.prometheus import PrometheusApi, PrometheusSeries, checked_url
+from gpushare.kubectl.cluster import UnreachableError
+from gpushare.kubectl.recommend.prometheus import PrometheusApi, PrometheusSeries, checked_url
+from gpushare.kubectl.wrong import WrongInputError
 
 Handle = Callable[[BaseHTTPRequestHandler], None]
 

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from gpushare.cli.recommend.prometheus import PrometheusSeries
-from gpushare.cli.recommend.queries import KnownGpu, fault_question, history_of, known_gpus, questions, step_of
-from gpushare.recommend.rules import recommend
-from tests.unit.cli.kubectl.cluster_objects import gpu_node
+from gpushare.kubectl.recommend.prometheus import PrometheusSeries
+from gpushare.kubectl.recommend.queries import KnownGpu, fault_question, history_of, known_gpus, questions, step_of
+from gpushare.kubectl.rules.recommend.rules import recommend
 from tests.unit.docs.exported import exposed
-from tests.unit.recommend.made_up import share
+from tests.unit.kubectl.cluster_objects import gpu_node
+from tests.unit.kubectl.rules.recommend.made_up import share
 
 DAY = 86_400
 

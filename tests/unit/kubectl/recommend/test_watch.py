@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from gpushare.agent.status.metrics import FAMILIES
-from gpushare.cli.recommend.queries import KnownGpu
-from gpushare.cli.recommend.watch import READ, ShareWatch, glance_of
-from gpushare.recommend.history import HistorySource, Observed, ShareHistory
-from tests.unit.recommend.made_up import share
+from gpushare.kubectl.recommend.queries import KnownGpu
+from gpushare.kubectl.recommend.watch import READ, ShareWatch, glance_of
+from gpushare.kubectl.rules.recommend.history import HistorySource, Observed, ShareHistory
+from tests.unit.kubectl.rules.recommend.made_up import share
 
 GPUS = {"GPU-0": KnownGpu(81_559, 48, "team"), "GPU-1": KnownGpu(81_559, 48, "other")}
 GIB = 1 << 30

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.trial.command import change_of
-from gpushare.recommend.advice import patched
-from gpushare.trial.cases import Ending, TrialCase, TrialMode
-from gpushare.trial.rows import TrialRow
-from gpushare.trial.spread import Spread
-from gpushare.trial.verdict import verdict_of
+from gpushare.kubectl.rules.recommend.advice import patched
+from gpushare.kubectl.rules.trial.cases import Ending, TrialCase, TrialMode
+from gpushare.kubectl.rules.trial.rows import TrialRow
+from gpushare.kubectl.rules.trial.spread import Spread
+from gpushare.kubectl.rules.trial.verdict import verdict_of
+from gpushare.kubectl.trial.command import change_of
 
 
 def row(copies: int, gain: float, memory_mib: int | None) -> TrialRow:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.cli.trial.command import add_arguments, measured, programs_of, report_of, run, share_for
-from gpushare.cli.trial.runner import TrialRequest
 from gpushare.kube.resources import KubeError
-from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures
-from gpushare.trial.options import RunTimes
-from gpushare.trial.printed import PrintedFigures
-from gpushare.trial.records import TrialRecord
-from tests.unit.cli.trial.test_manifest import JOB, POD, share, text
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures
+from gpushare.kubectl.rules.trial.options import RunTimes
+from gpushare.kubectl.rules.trial.printed import PrintedFigures
+from gpushare.kubectl.rules.trial.records import TrialRecord
+from gpushare.kubectl.trial.command import add_arguments, measured, programs_of, report_of, run, share_for
+from gpushare.kubectl.trial.runner import TrialRequest
+from gpushare.kubectl.wrong import WrongInputError
+from tests.unit.kubectl.trial.test_manifest import JOB, POD, share, text
 
 
 class SharesOverTime:

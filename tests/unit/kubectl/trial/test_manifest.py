@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpushare.cli.trial.manifest import (
+from gpushare.kubectl.trial.manifest import (
     LABEL,
     LARGEST_MANIFEST,
     ManifestError,

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.output.report import Sentences, Table
-from gpushare.cli.trial.command import report_of
-from gpushare.cli.trial.manifest import LABEL
-from gpushare.cli.trial.pods import JOB_LABEL, read_log, tail_of
-from gpushare.cli.trial.runner import REFUSED_SECONDS, ClusterRunner, TrialProgram, TrialRequest
-from gpushare.cli.trial.usage import UsageReading, UsageUnknownError
-from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
-from gpushare.trial.options import RunTimes
-from gpushare.trial.printed import FigureReader, PrintedFigures
-from gpushare.trial.records import TrialRecord
+from gpushare.kubectl.output.report import Sentences, Table
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
+from gpushare.kubectl.rules.trial.options import RunTimes
+from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
+from gpushare.kubectl.rules.trial.records import TrialRecord
+from gpushare.kubectl.trial.command import report_of
+from gpushare.kubectl.trial.manifest import LABEL
+from gpushare.kubectl.trial.pods import JOB_LABEL, read_log, tail_of
+from gpushare.kubectl.trial.runner import REFUSED_SECONDS, ClusterRunner, TrialProgram, TrialRequest
+from gpushare.kubectl.trial.usage import UsageReading, UsageUnknownError
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 PRINTED = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="ms"))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.trial.usage import NOT_MEASURED, AgentUsage, UsageReading, UsageUnknownError, usage_in
 from gpushare.kube.resources import KubeError
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.trial.usage import NOT_MEASURED, AgentUsage, UsageReading, UsageUnknownError, usage_in
 
 METRICS = """\
 # TYPE gpushare_gpu_utilization_ratio gauge

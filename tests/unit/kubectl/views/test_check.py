@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.cli.kubectl.views.check import Facts, check
-from gpushare.cli.kubectl.wrong import WrongInputError
-from tests.unit.cli.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, shown
+from gpushare.kubectl.views.check import Facts, check
+from gpushare.kubectl.wrong import WrongInputError
+from tests.unit.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, shown
 
 NO_MPS = {
     **SILENT,

@@ -3,8 +3,8 @@
 from typing import Any
 
 from gpushare.api.gpunode import GpuNode
-from gpushare.cli.kubectl.views.defragment import defragment
-from tests.unit.cli.kubectl.cluster_objects import LIMITS, SILENT, gpu_node, pod, share, shown
+from gpushare.kubectl.views.defragment import defragment
+from tests.unit.kubectl.cluster_objects import LIMITS, SILENT, gpu_node, pod, share, shown
 
 REPLICA = {"ownerReferences": [{"kind": "ReplicaSet", "name": "serve", "controller": True}]}
 

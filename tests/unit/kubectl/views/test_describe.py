@@ -3,11 +3,11 @@
 from datetime import UTC, datetime
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.views.describe import describe_node, describe_pod, describe_share
-from gpushare.cli.kubectl.views.pods.pod import PodFacts
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import default_grant
-from tests.unit.cli.kubectl.cluster_objects import GPU, LIMITS, event, gpu_node, pod, share, shown
+from gpushare.kubectl.views.describe import describe_node, describe_pod, describe_share
+from gpushare.kubectl.views.pods.pod import PodFacts
+from tests.unit.kubectl.cluster_objects import GPU, LIMITS, event, gpu_node, pod, share, shown
 
 AT = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 FINDING = {"uuid": "GPU-0", "share": "inference", "reason": "MemoryAboveGrant", "namespace": "ml", "pod": "app",

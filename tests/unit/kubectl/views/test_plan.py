@@ -7,13 +7,13 @@ import pytest
 
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.output.report import Report
-from gpushare.cli.kubectl.views import plan as view
-from gpushare.cli.kubectl.views.plan import wanted_share
-from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.fleet import NodeView, Snapshot
-from tests.unit.cli.kubectl.cluster_objects import LIMITS as DAEMON_LIMITS
-from tests.unit.cli.kubectl.cluster_objects import gpu_node, share, shown
+from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.views import plan as view
+from gpushare.kubectl.views.plan import wanted_share
+from gpushare.kubectl.wrong import WrongInputError
+from gpushare.planner import NodeView, Snapshot
+from tests.unit.kubectl.cluster_objects import LIMITS as DAEMON_LIMITS
+from tests.unit.kubectl.cluster_objects import gpu_node, share, shown
 
 
 def fleet(*shares: GpuShare, node: GpuNode | None = None, **view: Any) -> Snapshot:

@@ -1,8 +1,8 @@
 """`kubectl gpushare status`: shares, GPUs and their problems."""
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.views.status import status
-from tests.unit.cli.kubectl.cluster_objects import LIMITS, SILENT, gpu_node, share, shown
+from gpushare.kubectl.views.status import status
+from tests.unit.kubectl.cluster_objects import LIMITS, SILENT, gpu_node, share, shown
 
 
 def test_status_shows_shares_gpus_and_their_problems() -> None:

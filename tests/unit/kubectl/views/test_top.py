@@ -7,13 +7,13 @@ from urllib.parse import quote
 import pytest
 
 from gpushare.agent.status.metrics import FAMILIES, USED
-from gpushare.cli.kubectl.commands.top import AGENTS
-from gpushare.cli.kubectl.main import main
-from gpushare.cli.kubectl.views.top import CONTAINER, SHOWN, Scrape, granted, top
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
-from tests.unit.cli.kubectl import stand_in
-from tests.unit.cli.kubectl.cluster_objects import gpu_node, pod, shown
+from gpushare.kubectl.commands.top import AGENTS
+from gpushare.kubectl.main import main
+from gpushare.kubectl.views.top import CONTAINER, SHOWN, Scrape, granted, top
+from tests.unit.kubectl import stand_in
+from tests.unit.kubectl.cluster_objects import gpu_node, pod, shown
 
 LABELS = 'namespace="team",pod="{pod}",container="app",share="{share}",uuid="GPU-0"'
 

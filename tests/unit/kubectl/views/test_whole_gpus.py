@@ -6,16 +6,16 @@ from typing import Any
 
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.views import plan as plan_view
-from gpushare.cli.kubectl.views.check import check
-from gpushare.cli.kubectl.views.defragment import defragment
-from gpushare.cli.kubectl.views.describe import describe_node, describe_share
-from gpushare.cli.kubectl.views.pods.pod import PodFacts
-from gpushare.cli.kubectl.views.pods.why import why
-from gpushare.cli.kubectl.views.status import status
-from gpushare.fleet import NodeView, Snapshot
-from tests.unit.cli.kubectl.cluster_objects import gpu_node, pod, shown
-from tests.unit.cli.kubectl.views.test_check import SOUND, node, problems
+from gpushare.kubectl.views import plan as plan_view
+from gpushare.kubectl.views.check import check
+from gpushare.kubectl.views.defragment import defragment
+from gpushare.kubectl.views.describe import describe_node, describe_share
+from gpushare.kubectl.views.pods.pod import PodFacts
+from gpushare.kubectl.views.pods.why import why
+from gpushare.kubectl.views.status import status
+from gpushare.planner import NodeView, Snapshot
+from tests.unit.kubectl.cluster_objects import gpu_node, pod, shown
+from tests.unit.kubectl.views.test_check import SOUND, node, problems
 
 NVIDIA = "nvidia.com/gpu"
 SINCE = "2026-01-01T00:00:00Z"

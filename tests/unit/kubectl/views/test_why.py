@@ -7,9 +7,9 @@ import pytest
 
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.views.pods.pod import PodFacts
-from gpushare.cli.kubectl.views.pods.why import Stage, is_made_by, refused, report, unmade, why, worst_first
-from tests.unit.cli.kubectl.cluster_objects import LIMITS, event, gpu_node, pod, share, shown
+from gpushare.kubectl.views.pods.pod import PodFacts
+from gpushare.kubectl.views.pods.why import Stage, is_made_by, refused, report, unmade, why, worst_first
+from tests.unit.kubectl.cluster_objects import LIMITS, event, gpu_node, pod, share, shown
 
 FULL = {"slots": {"total": 16, "used": 16}, "gpus": {"ready": 2}}
 DAEMON = {"uuid": "GPU-0", "share": "inference", "ready": False, "reason": "ControlTimeout", "message": "no answer",

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
+from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedPod, RefusedAttach
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 
 POD, INNER, UNKNOWN = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "123")
 A, B, C = "a" * 64, "b" * 64, "c" * 64

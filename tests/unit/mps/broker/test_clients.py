@@ -1,6 +1,6 @@
 """Which processes count against a container's grant, and how long a container waits that held up the others."""
 
-from gpushare.broker.clients import LONGEST_PENALTY_SECONDS, AttachedClients
+from gpushare.mps.broker.clients import LONGEST_PENALTY_SECONDS, AttachedClients
 
 APP, OTHER = ("pod", "app"), ("pod", "other")
 

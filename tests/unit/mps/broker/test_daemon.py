@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gpushare.broker.daemon import BrokeredDaemon
-from gpushare.broker.packets import SOON_SECONDS
+from gpushare.mps.broker.daemon import BrokeredDaemon
+from gpushare.mps.broker.packets import SOON_SECONDS
 from gpushare.mps.layout import GpuDir
-from tests.unit.broker.fake_daemon import HELLO, SERVER, FakeDaemon, open_descriptors
+from tests.unit.mps.broker.fake_daemon import HELLO, SERVER, FakeDaemon, open_descriptors
 
 
 @pytest.fixture

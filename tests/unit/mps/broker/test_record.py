@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.broker.record import BrokerRecord
+from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, Arrival, BrokerState
-from gpushare.procfs import TICKS_PER_SECOND, Owner
+from gpushare.process.procfs import TICKS_PER_SECOND, Owner
 
 POD = Owner("11111111-1111-1111-1111-111111111111", "")
 

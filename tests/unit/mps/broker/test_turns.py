@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpushare.broker.turns import KEEP_SECONDS, NoTurnError, Turns
+from gpushare.mps.broker.turns import KEEP_SECONDS, NoTurnError, Turns
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits
-from tests.unit.broker.fake_daemon import SERVER, Commands
+from tests.unit.mps.broker.fake_daemon import SERVER, Commands
 
 CEILING = DaemonLimits(threads=50, memory_mib=8192, priority=0)
 GRANT = ClientGrant(threads=10, memory_mib=2048, processes=2)

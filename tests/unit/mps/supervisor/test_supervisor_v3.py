@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.broker.broker import serve
+from gpushare.mps.broker.broker import serve
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control_v3 import DEFAULT_NAMESPACE, SERVER, ControlProgramV3
 from gpushare.mps.files import read_model, write_model
@@ -30,7 +30,7 @@ from gpushare.mps.wire import (
     GrantedPod,
     ServedClients,
 )
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 from gpushare.simulation import bin_dir
 from tests.unit.mps.supervisor.supervised_node import LIMITS, SECONDS, Node, simulated_driver, until
 

@@ -12,13 +12,13 @@ from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import Holder
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import LabelSelector
-from gpushare.fleet import NodeView, ShareReport, Snapshot, plan
-from gpushare.fleet.assign import Owners, competing, owners
-from gpushare.fleet.gpu_record import GpuRecord, moves_counts_alone
-from gpushare.fleet.plan import summary_of
-from gpushare.fleet.selection.fleet_index import FleetIndex, fleet_records
-from gpushare.fleet.selection.nodes import NodeIndex
-from gpushare.fleet.selection.refusals import (
+from gpushare.planner import NodeView, ShareReport, Snapshot, plan
+from gpushare.planner.assign import Owners, competing, owners
+from gpushare.planner.gpu_record import GpuRecord, moves_counts_alone
+from gpushare.planner.plan import summary_of
+from gpushare.planner.selection.fleet_index import FleetIndex, fleet_records
+from gpushare.planner.selection.nodes import NodeIndex
+from gpushare.planner.selection.refusals import (
     CHAIN,
     FACTS,
     GIVE_UP_RULES,
@@ -29,8 +29,8 @@ from gpushare.fleet.selection.refusals import (
     per_node_reached,
     profile_of,
 )
-from gpushare.fleet.selection.resource_names import ResourceNames
-from tests.unit.fleet.test_fleet_rules import carried_out, fleets
+from gpushare.planner.selection.resource_names import ResourceNames
+from tests.unit.planner.test_fleet_rules import carried_out, fleets
 
 SELECTORS = (
     {},

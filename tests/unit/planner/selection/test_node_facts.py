@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import device_name
-from gpushare.fleet import FleetMemory, MpsPod, NodeView, Snapshot, Template, plan
-from gpushare.fleet.model import EPOCH
-from gpushare.fleet.selection.fleet_index import FleetIndex
-from tests.unit.fleet.selection.test_fleet_index import varied
-from tests.unit.fleet.test_fleet_rules import NAMES, carried_out
+from gpushare.planner import FleetMemory, MpsPod, NodeView, Snapshot, Template, plan
+from gpushare.planner.model import EPOCH
+from gpushare.planner.selection.fleet_index import FleetIndex
+from tests.unit.planner.selection.test_fleet_index import varied
+from tests.unit.planner.test_fleet_rules import NAMES, carried_out
 
 
 @st.composite

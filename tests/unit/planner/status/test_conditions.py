@@ -7,8 +7,8 @@ import pytest
 
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.fleet import FleetPlan, Snapshot, plan
-from gpushare.fleet.status.share_summary import START_SECONDS
+from gpushare.planner import FleetPlan, Snapshot, plan
+from gpushare.planner.status.share_summary import START_SECONDS
 
 
 def _running(make: Any, **daemon: Any) -> Any:

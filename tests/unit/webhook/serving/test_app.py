@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.admission.metrics import AdmissionMeters
-from gpushare.admission.serving.app import ReviewLimits, create_app
 from gpushare.api.gpushare import GpuShare
 from gpushare.http.server import serve
 from gpushare.kube.client import KubeError
+from gpushare.webhook.metrics import AdmissionMeters
+from gpushare.webhook.serving.app import ReviewLimits, create_app
 
 SHARE = GpuShare.model_validate(
     {"metadata": {"name": "inference"}, "spec": {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}}

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gpushare.admission.serving.certificate import CertificateSource, LiveCertificate
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.http.server import serve
 from gpushare.kube.client import SECRETS
+from gpushare.webhook.serving.certificate import CertificateSource, LiveCertificate
 from tests.unit.fake_kube import FakeKube
 
 NAMES = dns_names("gpushare-webhook", "gpushare-system")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpushare.admission.bounds import (
+from gpushare.webhook.bounds import (
     MOST_ALTERNATIVES,
     MOST_CLAIMS,
     MOST_CONTAINERS,
@@ -21,10 +21,10 @@ from gpushare.admission.bounds import (
     MOST_RESOURCES,
     MOST_SHARES,
 )
-from gpushare.admission.review import Denied
-from gpushare.admission.serving.app import judged
-from gpushare.admission.serving.decisions import Reviews
-from tests.unit.admission.reviews import (
+from gpushare.webhook.review import Denied
+from gpushare.webhook.serving.app import judged
+from gpushare.webhook.serving.decisions import Reviews
+from tests.unit.webhook.reviews import (
     CASES,
     CLASS,
     SLOT,

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gpushare.admission.serving.room import SMALL, Room
+from gpushare.webhook.serving.room import SMALL, Room
 
 LARGE = 10 * SMALL
 

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from gpushare.admission.serving.server import WebhookSettings, serve
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.kube.client import GPU_SHARES, NAMESPACES, SECRETS
-from tests.unit.admission.serving.test_app import POD, review
+from gpushare.webhook.serving.server import WebhookSettings, serve
 from tests.unit.fake_kube import FakeKube
+from tests.unit.webhook.serving.test_app import POD, review
 
 NAMESPACE, SERVICE = "gpushare-system", dns_names("gpushare-webhook", "gpushare-system")
 CLIENTS = {"perGpu": 8, "memory": {"default": "8Gi"}}

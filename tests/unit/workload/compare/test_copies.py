@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.trial.printed import FigureReader, PrintedFigures
+from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
 from gpushare_workload.compare.copies import TAIL_LINES, CopyGroup
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from tests.unit.workload.compare.conftest import running
@@ -116,7 +116,7 @@ def test_a_program_that_does_not_exist_is_refused_by_name() -> None:
 
 COMPARISON = """
 import sys, time
-from gpushare.trial.printed import FigureReader, PrintedFigures
+from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
 from gpushare_workload.compare.copies import CopyGroup
 from gpushare_workload.processes.stopping import Stop
 with CopyGroup(PrintedFigures(FigureReader(field="rate")), Stop(), 0.5) as copies:

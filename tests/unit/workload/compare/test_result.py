@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.trial.cases import BARE, CaseOutcome, TrialMode
-from gpushare.trial.rows import HEAD, cells_of
+from gpushare.kubectl.rules.trial.cases import BARE, CaseOutcome, TrialMode
+from gpushare.kubectl.rules.trial.rows import HEAD, cells_of
 from gpushare_workload.compare.options import add_arguments, request_of
 from gpushare_workload.compare.picture import draw, save
 from gpushare_workload.compare.result import APPLY, Comparison, read, titled, yaml_lines
 from localcluster.paths import REPOSITORY
-from tests.unit.trial.made_up import ALONE, case, failed, measured
+from tests.unit.kubectl.rules.trial.made_up import ALONE, case, failed, measured
 
 
 def comparison(outcomes: tuple[CaseOutcome, ...], timed: bool = True) -> Comparison:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gpushare.trial.cases import TrialMode
+from gpushare.kubectl.rules.trial.cases import TrialMode
 from gpushare_workload.compare.usage import lasting_wrong_mode, parent_of, without_strangers, wrong_mode
 from gpushare_workload.gpus.monitor import ListedProcesses
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.trial.printed import FigureReader, PrintedFigures
+from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
 from gpushare_workload import cli
 from gpushare_workload.compare.options import request_of
 from localcluster.paths import REPOSITORY

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.bench.plan import SharingMode
 from gpushare_workload.bench.results.document import Document, Group
 from gpushare_workload.bench.results.summary import rows

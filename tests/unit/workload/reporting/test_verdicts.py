@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.bench.results.summary import rows
 from gpushare_workload.reporting.verdicts import (
     ALONE,

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.summary import Row
 from gpushare_workload.reporting.figures.panels import styled

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, PercentFormatter
 
-from gpushare.trial.spread import Spread
-from gpushare.wording import count_of
+from gpushare.kubectl.rules.trial.spread import Spread
+from gpushare.messages.wording import count_of
 from gpushare_workload.bench.plan import Load, SharingMode
 from gpushare_workload.bench.results.summary import Row
 from gpushare_workload.reporting.figures.panels import IDEAL, grid, loads, modes, styled

@@ -15,7 +15,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.work import EXACT, PERIOD
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind, Peaks, Work, implausible
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus.mps import limited, reachable_daemon

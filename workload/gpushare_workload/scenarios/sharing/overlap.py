@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.interface import LaunchRecord
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.events import JsonLines, WrongError

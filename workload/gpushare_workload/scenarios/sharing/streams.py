@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend import Backend, open_backend
 from gpushare_workload.backend.interface import Span
 from gpushare_workload.backend.work import EXACT, Grid, LoadKind

@@ -13,9 +13,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from pathlib import Path
 from urllib.parse import urlencode
 
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.kubectl.proxy import Proxy
 from gpushare.kube.resources import PODS, KubeError, Object
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.proxy import Proxy
 
 REQUEST_SECONDS = 15.0
 MOST_BYTES = 32 * 1024 * 1024

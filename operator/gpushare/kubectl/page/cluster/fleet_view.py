@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.views.events import concerns_gpushare
-from gpushare.cli.kubectl.views.objects import read
-from gpushare.cli.kubectl.wrong import WrongInputError
-from gpushare.cli.ui.cluster.watch import Key
-from gpushare.cli.ui.content.feed import Feed
-from gpushare.cli.ui.content.rows import newest_events, node_rows, pending_rows, share_rows
 from gpushare.kube.claims import requested_classes
 from gpushare.kube.pods import asks_for_gpu
 from gpushare.kube.resources import Object
+from gpushare.kubectl.page.cluster.watch import Key
+from gpushare.kubectl.page.content.feed import Feed
+from gpushare.kubectl.page.content.rows import newest_events, node_rows, pending_rows, share_rows
+from gpushare.kubectl.views.events import concerns_gpushare
+from gpushare.kubectl.views.objects import read
+from gpushare.kubectl.wrong import WrongInputError
 
 MOST_EVENTS = 400
 """Shown; Kubernetes keeps them for an hour."""

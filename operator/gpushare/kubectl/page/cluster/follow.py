@@ -8,15 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gpushare.cli.kubectl.commands.top import AGENTS
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.kubectl.views.pods.pod import PodFacts
-from gpushare.cli.ui.cluster.api import ApiReader
-from gpushare.cli.ui.cluster.fleet_view import FleetView
-from gpushare.cli.ui.cluster.scrapes import AgentPod, Scraper
-from gpushare.cli.ui.cluster.watch import Followed, KindWatch
-from gpushare.cli.ui.content.feed import Feed
-from gpushare.cli.ui.content.rows import pod_detail
 from gpushare.kube.resources import (
     CORE_EVENTS,
     GPU_NODES,
@@ -26,6 +17,15 @@ from gpushare.kube.resources import (
     KubeError,
     Object,
 )
+from gpushare.kubectl.commands.top import AGENTS
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.page.cluster.api import ApiReader
+from gpushare.kubectl.page.cluster.fleet_view import FleetView
+from gpushare.kubectl.page.cluster.scrapes import AgentPod, Scraper
+from gpushare.kubectl.page.cluster.watch import Followed, KindWatch
+from gpushare.kubectl.page.content.feed import Feed
+from gpushare.kubectl.page.content.rows import pod_detail
+from gpushare.kubectl.views.pods.pod import PodFacts
 
 EVENT_SELECTORS = (
     "reportingComponent=gpushare-agent",

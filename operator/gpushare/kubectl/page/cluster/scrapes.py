@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.ui.cluster.watch import Key
-from gpushare.cli.ui.content.feed import Feed, Row
-from gpushare.cli.ui.content.figures import FigureHistory
 from gpushare.kube.resources import KubeError, Object
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.page.cluster.watch import Key
+from gpushare.kubectl.page.content.feed import Feed, Row
+from gpushare.kubectl.page.content.figures import FigureHistory
 
 SEEN_SECONDS = 5.0
 """Between two readings of a node that is on screen, and of any node of a small fleet."""

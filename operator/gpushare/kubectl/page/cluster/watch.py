@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.ui.cluster.api import ApiReader
 from gpushare.kube.resources import KubeError, Object, Resource
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.page.cluster.api import ApiReader
 
 PAGE_ITEMS = 250
 WATCH_SECONDS = 300

@@ -11,7 +11,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.api.quantity import MIB
-from gpushare.cli.kubectl.views.top import (
+from gpushare.kubectl.page.content.feed import Row
+from gpushare.kubectl.views.top import (
     BORROWED,
     CONTAINER,
     GRANTED,
@@ -22,7 +23,6 @@ from gpushare.cli.kubectl.views.top import (
     THREADS,
     USED,
 )
-from gpushare.cli.ui.content.feed import Row
 
 UTILIZATION = "gpushare_gpu_utilization_ratio"
 AGE = "gpushare_gpu_reading_age_seconds"

@@ -9,14 +9,14 @@ from typing import Any
 
 from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.cli.kubectl.views.events import count, last_seen, object_of
-from gpushare.cli.kubectl.views.objects import created, gpu_state, ready_condition
-from gpushare.cli.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, gpus, grants, own_claims
-from gpushare.cli.kubectl.views.pods.why import why
-from gpushare.cli.kubectl.views.status import node_problems
-from gpushare.cli.ui.content.feed import Row
 from gpushare.kube.pods import full_name
 from gpushare.kube.resources import Object
+from gpushare.kubectl.page.content.feed import Row
+from gpushare.kubectl.views.events import count, last_seen, object_of
+from gpushare.kubectl.views.objects import created, gpu_state, ready_condition
+from gpushare.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, gpus, grants, own_claims
+from gpushare.kubectl.views.pods.why import why
+from gpushare.kubectl.views.status import node_problems
 
 EVENTS_OF_A_POD = 50
 """The newest."""

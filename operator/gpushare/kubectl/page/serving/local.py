@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from gpushare.cli.ui.serving.pages import Pages
+from gpushare.kubectl.page.serving.pages import Pages
 
 ADDRESS = "127.0.0.1"
 MOST_CONNECTIONS = 64

@@ -16,9 +16,9 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl
 
-from gpushare.cli.kubectl.failures import UnreachableError
-from gpushare.cli.ui.content.feed import Feed
 from gpushare.kube.resources import KubeError
+from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.page.content.feed import Feed
 
 TYPES = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}
 HEADERS = {
@@ -71,7 +71,7 @@ class Pages:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._root = f"/{secret}/" if secret else "/"
         self._once = [f"/{once}"] if once else []
-        folder = files("gpushare.cli.ui").joinpath("static")
+        folder = files("gpushare.kubectl.page").joinpath("static")
         self._files = {it.name: it.read_bytes() for it in folder.iterdir() if it.name.rpartition(".")[2] in TYPES}
 
     def answer(self, method: str, target: str, host: str) -> PageAnswer:

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from gpushare.cli.ui.cluster.follow import LOOKUPS
-from gpushare.cli.ui.serving.pages import Pages
 from gpushare.http.limits import ServerLimits
 from gpushare.http.server import serve
+from gpushare.kubectl.page.cluster.follow import LOOKUPS
+from gpushare.kubectl.page.serving.pages import Pages
 
 LIMITS = ServerLimits(connections=256)
 SMALL = 4096

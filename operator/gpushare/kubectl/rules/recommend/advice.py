@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.recommend.sureness import Sureness
+from gpushare.kubectl.rules.recommend.sureness import Sureness
 
 
 class AdviceKind(StrEnum):

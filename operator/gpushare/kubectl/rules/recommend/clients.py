@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, HIGHEST_CLIENT_CEILING
 from gpushare.api.quantity import format_mib
-from gpushare.recommend.advice import Advice, AdviceKind, client_patch
-from gpushare.recommend.history import GpuPast, HistorySource, Observed, ShareHistory
-from gpushare.recommend.memory import enough_memory, memory_patch, with_default
-from gpushare.recommend.sureness import at_most_medium, duration, length, sureness_of, too_short
-from gpushare.trial.verdict import HEADROOM, memory_for
+from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind, client_patch
+from gpushare.kubectl.rules.recommend.history import GpuPast, HistorySource, Observed, ShareHistory
+from gpushare.kubectl.rules.recommend.memory import enough_memory, memory_patch, with_default
+from gpushare.kubectl.rules.recommend.sureness import at_most_medium, duration, length, sureness_of, too_short
+from gpushare.kubectl.rules.trial.verdict import HEADROOM, memory_for
 
 OFTEN_FULL = 0.05
 """Part of the samples with no free slot, from which on slots are short."""

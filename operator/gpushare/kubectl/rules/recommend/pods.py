@@ -8,11 +8,19 @@ from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import parse_timestamp
-from gpushare.recommend.advice import Advice, AdviceKind
-from gpushare.recommend.history import ContainerPast, Observed, ShareHistory
-from gpushare.recommend.memory import enough_memory
-from gpushare.recommend.sureness import DAY, Sureness, at_most_medium, duration, length, sureness_of, too_short
-from gpushare.trial.verdict import memory_for
+from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind
+from gpushare.kubectl.rules.recommend.history import ContainerPast, Observed, ShareHistory
+from gpushare.kubectl.rules.recommend.memory import enough_memory
+from gpushare.kubectl.rules.recommend.sureness import (
+    DAY,
+    Sureness,
+    at_most_medium,
+    duration,
+    length,
+    sureness_of,
+    too_short,
+)
+from gpushare.kubectl.rules.trial.verdict import memory_for
 
 LEAST_FAULTS = 2
 BY_CHANCE = 0.01

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from gpushare.recommend.advice import Advice, AdviceKind
-from gpushare.recommend.borrowing import borrowing
-from gpushare.recommend.clients import idle_threads, other_number
-from gpushare.recommend.history import ShareHistory
-from gpushare.recommend.memory import smaller_default
-from gpushare.recommend.pods import own_gpu
+from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind
+from gpushare.kubectl.rules.recommend.borrowing import borrowing
+from gpushare.kubectl.rules.recommend.clients import idle_threads, other_number
+from gpushare.kubectl.rules.recommend.history import ShareHistory
+from gpushare.kubectl.rules.recommend.memory import smaller_default
+from gpushare.kubectl.rules.recommend.pods import own_gpu
 
 
 @dataclass(frozen=True, slots=True)

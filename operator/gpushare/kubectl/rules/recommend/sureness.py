@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from gpushare.recommend.history import HistorySource, Observed, ShareHistory
+from gpushare.kubectl.rules.recommend.history import HistorySource, Observed, ShareHistory
 
 DAY = 86400.0
 LEAST_SECONDS = {HistorySource.PROMETHEUS: DAY, HistorySource.WATCH: 60.0}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum
 
-from gpushare.wording import count_of
+from gpushare.messages.wording import count_of
 
 MOST_COPIES = 48
 """MPS contexts that every driver takes on one GPU."""

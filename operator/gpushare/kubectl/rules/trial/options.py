@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpushare.trial.cases import MOST_PROGRAMS, TrialMode, TrialPlan
-from gpushare.trial.printed import FigureReader, PrintedFigures
+from gpushare.kubectl.rules.trial.cases import MOST_PROGRAMS, TrialMode, TrialPlan
+from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
 
 LONGEST_SECONDS = 86400.0
 MOST_WINDOWS = 100

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare.trial.cases import CaseEnded, Ending, WindowFigures
+from gpushare.kubectl.rules.trial.cases import CaseEnded, Ending, WindowFigures
 
 LINE_CHARACTERS = 65536
 """Longer lines are not searched."""

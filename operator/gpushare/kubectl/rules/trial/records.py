@@ -5,10 +5,18 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures, why_stopped
-from gpushare.trial.options import RunTimes
-from gpushare.trial.rows import TrialRow, rows_of
-from gpushare.trial.verdict import TrialVerdict, verdict_of
+from gpushare.kubectl.rules.trial.cases import (
+    CaseOutcome,
+    Ending,
+    TrialCase,
+    TrialMode,
+    TrialPlan,
+    WindowFigures,
+    why_stopped,
+)
+from gpushare.kubectl.rules.trial.options import RunTimes
+from gpushare.kubectl.rules.trial.rows import TrialRow, rows_of
+from gpushare.kubectl.rules.trial.verdict import TrialVerdict, verdict_of
 
 SCHEMA = "gpushare.dev/compare/v1"
 

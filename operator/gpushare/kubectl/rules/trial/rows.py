@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from math import fsum
 from typing import Any
 
-from gpushare.trial.cases import (
+from gpushare.kubectl.rules.trial.cases import (
     TITLES,
     CaseOutcome,
     Ending,
@@ -16,7 +16,7 @@ from gpushare.trial.cases import (
     gains,
     work,
 )
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.quantity import LEAST_MEMORY_MIB
-from gpushare.trial.cases import MORE, TITLES, Ending, TrialMode, counted
-from gpushare.trial.rows import TrialRow
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.cases import MORE, TITLES, Ending, TrialMode, counted
+from gpushare.kubectl.rules.trial.rows import TrialRow
+from gpushare.kubectl.rules.trial.spread import Spread
 
 WORTH = 1.1
 """A gain below this is not worth a share."""

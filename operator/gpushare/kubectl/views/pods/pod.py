@@ -12,7 +12,7 @@ from gpushare.grant.environment import grant_from_environment
 from gpushare.kube.claims import allocation_results, requested_classes
 from gpushare.kube.pods import Pod, containers, environment, full_name, limits
 from gpushare.kube.resources import Object
-from gpushare.wording import count_of
+from gpushare.messages.wording import count_of
 
 
 @dataclass(frozen=True, slots=True)

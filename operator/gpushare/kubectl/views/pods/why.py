@@ -11,15 +11,15 @@ from enum import StrEnum
 
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
-from gpushare.cli.kubectl.output.report import Report, Sentences
-from gpushare.cli.kubectl.views.events import last_seen, object_of
-from gpushare.cli.kubectl.views.objects import ready_condition
-from gpushare.cli.kubectl.views.pods.kueue import QueueHold, eviction, hold, workload_named, workload_of
-from gpushare.cli.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, findings, gpus, grants, own_claims
-from gpushare.cli.kubectl.views.pods.trouble import Trouble, trouble
 from gpushare.kube.claims import allocation_results
 from gpushare.kube.pods import Pod, container_statuses, full_name, phase
 from gpushare.kube.resources import Object
+from gpushare.kubectl.output.report import Report, Sentences
+from gpushare.kubectl.views.events import last_seen, object_of
+from gpushare.kubectl.views.objects import ready_condition
+from gpushare.kubectl.views.pods.kueue import QueueHold, eviction, hold, workload_named, workload_of
+from gpushare.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, findings, gpus, grants, own_claims
+from gpushare.kubectl.views.pods.trouble import Trouble, trouble
 
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<said>.*)', re.DOTALL)
 _UNREACHED = re.compile(r'failed calling webhook "(?P<webhook>[^"]*gpushare\.dev)"')

@@ -3,7 +3,14 @@
 from typing import Any
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.recommend.history import ContainerPast, FaultSeen, GpuPast, HistorySource, Observed, ShareHistory
+from gpushare.kubectl.rules.recommend.history import (
+    ContainerPast,
+    FaultSeen,
+    GpuPast,
+    HistorySource,
+    Observed,
+    ShareHistory,
+)
 
 STEP = 300.0
 DAY = 86400.0

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.recommend.advice import AdviceKind, patched
-from gpushare.recommend.borrowing import borrowing
-from gpushare.recommend.history import ContainerPast, GpuPast, HistorySource
-from gpushare.recommend.rules import recommend
-from gpushare.recommend.sureness import Sureness
-from tests.unit.recommend.made_up import container, gpu, history, seen, share
+from gpushare.kubectl.rules.recommend.advice import AdviceKind, patched
+from gpushare.kubectl.rules.recommend.borrowing import borrowing
+from gpushare.kubectl.rules.recommend.history import ContainerPast, GpuPast, HistorySource
+from gpushare.kubectl.rules.recommend.rules import recommend
+from gpushare.kubectl.rules.recommend.sureness import Sureness
+from tests.unit.kubectl.rules.recommend.made_up import container, gpu, history, seen, share
 
 LENDS = {"limits": {"max": "20Gi", "default": "20Gi"}}
 PEAKS = [container(15_000, pod="peak", memory_p95=4000), container(3000, pod="even", memory_p95=2900)]

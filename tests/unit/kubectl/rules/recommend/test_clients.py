@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.recommend.advice import AdviceKind
-from gpushare.recommend.clients import idle_threads, other_number
-from gpushare.recommend.history import GpuPast, HistorySource
-from gpushare.recommend.sureness import Sureness
-from tests.unit.recommend.made_up import container, gpu, history, seen, share
+from gpushare.kubectl.rules.recommend.advice import AdviceKind
+from gpushare.kubectl.rules.recommend.clients import idle_threads, other_number
+from gpushare.kubectl.rules.recommend.history import GpuPast, HistorySource
+from gpushare.kubectl.rules.recommend.sureness import Sureness
+from tests.unit.kubectl.rules.recommend.made_up import container, gpu, history, seen, share
 
 FULL = 1000
 """Of 2016 samples."""

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
-from gpushare.recommend.advice import patched
-from gpushare.recommend.history import ContainerPast, HistorySource
-from gpushare.recommend.memory import smaller_default
-from gpushare.recommend.sureness import Sureness
-from tests.unit.recommend.made_up import container, history, seen, share
+from gpushare.kubectl.rules.recommend.advice import patched
+from gpushare.kubectl.rules.recommend.history import ContainerPast, HistorySource
+from gpushare.kubectl.rules.recommend.memory import smaller_default
+from gpushare.kubectl.rules.recommend.sureness import Sureness
+from tests.unit.kubectl.rules.recommend.made_up import container, history, seen, share
 
 
 def patch_of(of: GpuShare, *containers: ContainerPast) -> Any:

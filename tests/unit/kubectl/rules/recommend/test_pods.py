@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpunode import GpuNode
-from gpushare.recommend.history import FaultSeen, workload_of
-from gpushare.recommend.pods import own_gpu, unused_parts
-from gpushare.recommend.sureness import Sureness
-from tests.unit.recommend.made_up import container, fault, gpu, history, seen, share
+from gpushare.kubectl.rules.recommend.history import FaultSeen, workload_of
+from gpushare.kubectl.rules.recommend.pods import own_gpu, unused_parts
+from gpushare.kubectl.rules.recommend.sureness import Sureness
+from tests.unit.kubectl.rules.recommend.made_up import container, fault, gpu, history, seen, share
 
 
 def about(**parts: Any) -> list[str]:

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.api.quantity import parse_mib
-from gpushare.recommend.advice import patched
-from gpushare.recommend.history import HistorySource, Observed, ShareHistory
-from gpushare.recommend.rules import recommend
-from tests.unit.recommend.made_up import DAY, GPU_MIB, container, fault, gpu, history, share
+from gpushare.kubectl.rules.recommend.advice import patched
+from gpushare.kubectl.rules.recommend.history import HistorySource, Observed, ShareHistory
+from gpushare.kubectl.rules.recommend.rules import recommend
+from tests.unit.kubectl.rules.recommend.made_up import DAY, GPU_MIB, container, fault, gpu, history, share
 
 PARTS = st.one_of(st.none(), st.floats(0, 4))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gpushare.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
 
 ALONE = TrialCase(TrialMode.ALONE, (1,))
 

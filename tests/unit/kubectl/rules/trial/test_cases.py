@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.trial.cases import (
+from gpushare.kubectl.rules.trial.cases import (
     BARE,
     CaseOutcome,
     Ending,
@@ -17,7 +17,7 @@ from gpushare.trial.cases import (
     next_run,
     why_stopped,
 )
-from tests.unit.trial.made_up import ALONE, case, curve, failed, measured
+from tests.unit.kubectl.rules.trial.made_up import ALONE, case, curve, failed, measured
 
 Answer = Callable[[int, TrialCase], CaseOutcome]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.trial.printed import (
+from gpushare.kubectl.rules.trial.printed import (
     LINE_CHARACTERS,
     CopyFigures,
     FigureReader,

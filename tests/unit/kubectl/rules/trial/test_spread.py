@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.trial.spread import Spread
+from gpushare.kubectl.rules.trial.spread import Spread
 
 
 def test_a_spread_is_the_median_between_the_extremes() -> None:

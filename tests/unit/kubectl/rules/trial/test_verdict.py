@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
-from gpushare.trial.cases import BARE, CaseOutcome, Ending, TrialMode
-from gpushare.trial.rows import rows_of, table_of
-from gpushare.trial.verdict import Answer, share_of, verdict_of
-from tests.unit.trial.made_up import ALONE, case, curve, failed, measured
+from gpushare.kubectl.rules.trial.cases import BARE, CaseOutcome, Ending, TrialMode
+from gpushare.kubectl.rules.trial.rows import rows_of, table_of
+from gpushare.kubectl.rules.trial.verdict import Answer, share_of, verdict_of
+from tests.unit.kubectl.rules.trial.made_up import ALONE, case, curve, failed, measured
 
 SLICES, MPS, CAPPED = BARE
 

@@ -10,12 +10,12 @@ import pytest
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
-from tests.unit.broker.fake_daemon import (
+from tests.unit.mps.broker.fake_daemon import (
     SERVER,
     Commands,
     FakeDaemon,
 )
-from tests.unit.broker.serving.scene import CEILING, MINE, SHARE, Processes, grants, serving, until
+from tests.unit.mps.broker.serving.scene import CEILING, MINE, SHARE, Processes, grants, serving, until
 
 
 @pytest.fixture

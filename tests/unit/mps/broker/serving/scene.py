@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gpushare.broker.broker import serve
+from gpushare.mps.broker.broker import serve
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import (
@@ -19,7 +19,7 @@ from gpushare.mps.wire import (
     GrantedPod,
     RefusedAttach,
 )
-from gpushare.procfs import Owner
+from gpushare.process.procfs import Owner
 
 SHARE = "inference"
 CEILING = DaemonLimits(threads=50, memory_mib=8192, priority=0)
@@ -86,7 +86,7 @@ def state(gpu: GpuDir) -> BrokerState:
 CLIENT = """
 import sys
 from pathlib import Path
-from tests.unit.broker.fake_daemon import attach
+from tests.unit.mps.broker.fake_daemon import attach
 for _ in sys.stdin:
     print("in" if attach(Path(sys.argv[1])) else "refused", flush=True)
 """

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.broker.broker import RETRY_SECONDS, SCAN_SECONDS
+from gpushare.mps.broker.broker import RETRY_SECONDS, SCAN_SECONDS
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
-from gpushare.procfs import TICKS_PER_SECOND, Owner
-from tests.unit.broker.fake_daemon import (
+from gpushare.process.procfs import TICKS_PER_SECOND, Owner
+from tests.unit.few_files import descriptors, no_descriptors
+from tests.unit.mps.broker.fake_daemon import (
     GREETING,
     HELLO,
     FakeDaemon,
     attach,
     connect,
 )
-from tests.unit.broker.serving.scene import (
+from tests.unit.mps.broker.serving.scene import (
     ME,
     MINE,
     SHARE,
@@ -30,12 +31,11 @@ from tests.unit.broker.serving.scene import (
     socket_of,
     until,
 )
-from tests.unit.few_files import descriptors, no_descriptors
 
 SERVES = f"""
 import asyncio, resource, sys
 from pathlib import Path
-from gpushare.broker.broker import serve
+from gpushare.mps.broker.broker import serve
 from gpushare.mps.clock import boot_clock
 resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
 asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock, lambda pid: ()))

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from gpushare.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, SCAN_SECONDS, Broker
+from gpushare.mps.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, SCAN_SECONDS, Broker
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import (
     BrokerState,
     RefusedAttach,
 )
-from gpushare.procfs import Owner
-from tests.unit.broker.fake_daemon import (
+from gpushare.process.procfs import Owner
+from tests.unit.mps.broker.fake_daemon import (
     ATTACH,
     COMMAND,
     CREDENTIALS,
@@ -27,7 +27,7 @@ from tests.unit.broker.fake_daemon import (
     connect,
     open_descriptors,
 )
-from tests.unit.broker.serving.scene import (
+from tests.unit.mps.broker.serving.scene import (
     ME,
     MINE,
     OTHER_POD,

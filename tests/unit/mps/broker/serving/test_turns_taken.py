@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gpushare.broker.attach import ATTACH_SECONDS
+from gpushare.mps.broker.attach import ATTACH_SECONDS
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
@@ -16,8 +16,8 @@ from gpushare.mps.wire import (
     GrantedContainer,
     RefusedAttach,
 )
-from gpushare.procfs import Owner
-from tests.unit.broker.fake_daemon import (
+from gpushare.process.procfs import Owner
+from tests.unit.mps.broker.fake_daemon import (
     CREDENTIALS,
     HELLO,
     SERVER,
@@ -26,7 +26,7 @@ from tests.unit.broker.fake_daemon import (
     attach,
     client_socket,
 )
-from tests.unit.broker.serving.scene import (
+from tests.unit.mps.broker.serving.scene import (
     CEILING,
     GRANT,
     ME,

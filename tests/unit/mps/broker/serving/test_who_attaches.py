@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.broker.broker import RETRY_SECONDS, USUAL_ATTACHES
+from gpushare.mps.broker.broker import RETRY_SECONDS, USUAL_ATTACHES
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
@@ -18,8 +18,8 @@ from gpushare.mps.wire import (
     GrantedContainer,
     RefusedAttach,
 )
-from gpushare.procfs import Owner, read_start_time
-from tests.unit.broker.fake_daemon import (
+from gpushare.process.procfs import Owner, read_start_time
+from tests.unit.mps.broker.fake_daemon import (
     ATTACH,
     CREDENTIALS,
     GREETING,
@@ -27,7 +27,7 @@ from tests.unit.broker.fake_daemon import (
     FakeDaemon,
     attach,
 )
-from tests.unit.broker.serving.scene import (
+from tests.unit.mps.broker.serving.scene import (
     GRANT,
     MINE,
     POD,
