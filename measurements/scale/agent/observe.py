@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.usage.usage import TakenGpu, UsageSources
-from gpushare.agent.usage.violations import Judgement, UsageMonitor
+from gpushare.agent.observe.usage import TakenGpu, UsageSources
+from gpushare.agent.observe.violations import Judgement, UsageMonitor
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.names import CLIENT_PIPE_DIR
 from gpushare.mps.clock import boot_clock

@@ -26,14 +26,14 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.state import APART, AgentState
 from gpushare.agent.status.heartbeat import Heartbeat
 from gpushare.agent.status.meters import NodeMeters
-from gpushare.agent.termination.after_fault import FaultedClientReaper
-from gpushare.agent.termination.departure_guard import DepartureGuard
-from gpushare.agent.termination.kubelet_kills import KubeletKillWatcher
-from gpushare.agent.termination.max_wait import MaxWaitEnforcer
-from gpushare.agent.termination.terminate import ClientTerminator
+from gpushare.agent.terminate.after_fault import FaultedClientReaper
+from gpushare.agent.terminate.departure_guard import DepartureGuard
+from gpushare.agent.terminate.enforcement import Recorder, ViolationEnforcer
+from gpushare.agent.terminate.kubelet_kills import KubeletKillWatcher
+from gpushare.agent.terminate.max_wait import MaxWaitEnforcer
+from gpushare.agent.terminate.shortage import ShortageMonitor
+from gpushare.agent.terminate.terminate import ClientTerminator
 from gpushare.agent.tick import Tick
-from gpushare.agent.usage.enforcement import Recorder, ViolationEnforcer
-from gpushare.agent.usage.shortage import ShortageMonitor
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import API_ERRORS, NODES, Kube
 from gpushare.mps.clock import boot_clock

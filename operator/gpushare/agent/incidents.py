@@ -19,8 +19,8 @@ from gpushare.agent.attach.variables import VariableReports, read_environments, 
 from gpushare.agent.faults.downtime import Handover, downtime_events
 from gpushare.agent.faults.reports import FaultReports
 from gpushare.agent.kubelet.duplicates import DuplicateAllocations
+from gpushare.agent.observe.placement import Placements
 from gpushare.agent.state import AgentState
-from gpushare.agent.usage.placement import Placements
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.events.event import Event
 from gpushare.kube.pods import pods_by_cgroup_uid

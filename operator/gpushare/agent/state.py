@@ -24,6 +24,10 @@ from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, ShareGpu
 from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
 from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.node_cache import NodeCache
+from gpushare.agent.observe.granted import Reserved, granted_parts, reserved
+from gpushare.agent.observe.unused import RunningPart, UnusedParts, running_parts
+from gpushare.agent.observe.usage import Reading, TakenGpu, UsageSources
+from gpushare.agent.observe.violations import Enforcer, UsageMonitor
 from gpushare.agent.reconcile import daemon_files, whole_gpus
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.daemon_changes import DaemonChanges
@@ -32,13 +36,9 @@ from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision, decide
 from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
-from gpushare.agent.termination.after_fault import GpuFault, faults_of
-from gpushare.agent.termination.max_wait import ExpiredGpu
-from gpushare.agent.usage.granted import Reserved, granted_parts, reserved
-from gpushare.agent.usage.shortage import ShortageMonitor
-from gpushare.agent.usage.unused import RunningPart, UnusedParts, running_parts
-from gpushare.agent.usage.usage import Reading, TakenGpu, UsageSources
-from gpushare.agent.usage.violations import Enforcer, UsageMonitor
+from gpushare.agent.terminate.after_fault import GpuFault, faults_of
+from gpushare.agent.terminate.max_wait import ExpiredGpu
+from gpushare.agent.terminate.shortage import ShortageMonitor
 from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.grant.model import Grant, context_need_mib
 from gpushare.kube.client import Kube

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.termination.kubelet_kills import LACK, POD_REASONS, REJECTIONS
+from gpushare.agent.terminate.kubelet_kills import LACK, POD_REASONS, REJECTIONS
 from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import NODE, Harness
 from tests.cluster.rights.policies import AGENT, acting_as, refusal

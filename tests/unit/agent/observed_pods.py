@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpushare.agent.usage.usage import ListedProcess, Usage
+from gpushare.agent.observe.usage import ListedProcess, Usage
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant

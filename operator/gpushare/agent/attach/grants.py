@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
+from gpushare.agent.observe.granted import container_grant
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.usage.granted import container_grant
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare

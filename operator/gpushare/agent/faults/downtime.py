@@ -19,8 +19,8 @@ from typing import Literal
 from msgspec.structs import replace
 
 from gpushare.agent.faults.reports import has_counted, lost_clients
+from gpushare.agent.observe.usage import Reading
 from gpushare.agent.process.processes import identity, is_alive
-from gpushare.agent.usage.usage import Reading
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Uuid

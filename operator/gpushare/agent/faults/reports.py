@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from gpushare.agent.attach.arrivals import NO_ATTACHES, Attaches
+from gpushare.agent.observe.usage import Reading
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.usage.usage import Reading
 from gpushare.api import names
 from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.api.gpunode import Uuid

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gpushare.agent.status.metrics import FAMILIES, NodeSnapshot, samples
-from gpushare.agent.termination.terminate import TerminationCause
+from gpushare.agent.terminate.terminate import TerminationCause
 from gpushare.api.gpunode import ShareName
 from gpushare.metrics.exported import Exported
 from gpushare.mps.wire import RefusedAttach

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.observe.borrowing import Shortage, borrowings
+from gpushare.agent.observe.unused import RunningPart
+from gpushare.agent.observe.usage import Reading
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.slots import offered_slots
-from gpushare.agent.usage.borrowing import Shortage, borrowings
-from gpushare.agent.usage.unused import RunningPart
-from gpushare.agent.usage.usage import Reading
 from gpushare.api.gpunode import Borrower, Finding, Uuid
 from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant

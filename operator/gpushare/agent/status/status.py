@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView, described
 from gpushare.agent.kubelet.holdings import Slots
+from gpushare.agent.observe.borrowing import Shortage
+from gpushare.agent.observe.granted import Reserved
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.usage.borrowing import Shortage
-from gpushare.agent.usage.granted import Reserved
 from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import AGENT_REPORTING, MEMORY_PRESSURE, DaemonReason, EventReason

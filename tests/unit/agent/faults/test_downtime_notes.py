@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpushare.agent.faults.downtime import NOTE_SECONDS, Handover, LastSeen, SeenClient
+from gpushare.agent.observe.usage import ListedProcess, Reading, Usage
 from gpushare.agent.process import processes
-from gpushare.agent.termination.terminate import ClientTerminator, TerminationCause
-from gpushare.agent.usage.usage import ListedProcess, Reading, Usage
+from gpushare.agent.terminate.terminate import ClientTerminator, TerminationCause
 from gpushare.api.conditions import DaemonReason
 from gpushare.mps.wire import DaemonState
 from tests.unit.agent.departing_pods import Node, uid

@@ -15,8 +15,8 @@ from gpushare.agent.faults.reports import (
     GpuHealth,
     gpu_health,
 )
+from gpushare.agent.observe.usage import Reading
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.usage.usage import Reading
 from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.mps.wire import Arrival
 from gpushare.nvml.types import Xid

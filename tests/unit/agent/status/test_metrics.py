@@ -11,16 +11,16 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.observe.borrowing import Shortage
+from gpushare.agent.observe.unused import RunningPart
+from gpushare.agent.observe.usage import Reading, Usage
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
-from gpushare.agent.termination.terminate import TerminationCause
-from gpushare.agent.usage.borrowing import Shortage
-from gpushare.agent.usage.unused import RunningPart
-from gpushare.agent.usage.usage import Reading, Usage
+from gpushare.agent.terminate.terminate import TerminationCause
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Borrower, Finding

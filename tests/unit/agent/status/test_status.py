@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from gpushare.agent.gpus.inventory import DriverVersions, GpuView
+from gpushare.agent.observe.borrowing import Shortage
+from gpushare.agent.observe.granted import Reserved
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, own_part, urgent
-from gpushare.agent.usage.borrowing import Shortage
-from gpushare.agent.usage.granted import Reserved
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Finding, GpuNodeStatus, Limits

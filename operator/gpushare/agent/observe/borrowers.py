@@ -1,0 +1,84 @@
+"""Which borrowers the API shows, and since when. Pure: times are handed in.
+
+Guarantees: one reading alone lists nobody; a GPU without a new reading keeps its borrowers; one who goes on borrowing
+keeps the figures that it was found with, so a borrower that stays costs no write.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpushare.agent.observe.borrowing import Borrowing, borrowings
+from gpushare.agent.observe.usage import Reading
+from gpushare.api.gpunode import MAX_BORROWERS, Borrower, Uuid
+
+Place = tuple[Uuid, str, str]
+"""(GPU, pod uid, container): the same after a restart of the agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """`last`: when the reading was taken that showed it last. `found` None: not confirmed yet."""
+
+    last: float
+    found: Borrower | None
+
+
+class BorrowerList:
+    def __init__(self, before: Sequence[Borrower], now: float, clear_seconds: float) -> None:
+        """`before`: those of an earlier agent. `now`: on the clock of `taken_at`. `clear_seconds`: one that was not
+        seen to borrow for so long is no borrower any more.
+        """
+        self._cases = {(one.uuid, one.pod_uid, one.container): _Sighting(now, one) for one in before}
+        self._clear_seconds = clear_seconds
+
+    def update(self, reading: Reading, wall: str) -> None:
+        """From a new reading. `wall`: RFC 3339, for those found now."""
+        uuid, now = reading.uuid, reading.taken_at
+        seen = {}
+        for one in borrowings(reading):
+            place = (uuid, one.usage.pod_uid, one.usage.container)
+            known = self._cases.get(place)
+            found = known.found if known is not None else None
+            if found is None and known is not None:  # it is known from the reading before
+                found = _found(one, wall)
+            seen[place] = _Sighting(now, found)
+        kept = {
+            place: case
+            for place, case in self._cases.items()
+            if place[0] != uuid or (case.found is not None and now - case.last < self._clear_seconds)
+        }
+        self._cases = kept | seen
+
+    def keep(self, taken: Collection[Uuid]) -> None:
+        """Forgets those of other GPUs."""
+        self._cases = {place: case for place, case in self._cases.items() if place[0] in taken}
+
+    def listed(self, ends_at: Mapping[Place, str]) -> list[Borrower]:
+        """For the node's status, in the order in which they go. `ends_at`: when those with notice are ended."""
+        found = [
+            case.found.model_copy(update={"ends_at": ends_at.get(place)})
+            for place, case in self._cases.items()
+            if case.found is not None
+        ]
+        return sorted(found, key=_order)[:MAX_BORROWERS]
+
+
+def _order(one: Borrower) -> tuple[object, ...]:
+    return one.priority, one.reserved_mib - one.observed_mib, one.uuid, one.namespace, one.pod, one.container
+
+
+def _found(one: Borrowing, wall: str) -> Borrower:
+    usage, grant = one.usage, one.usage.grant
+    return Borrower(
+        uuid=usage.uuid,
+        share=usage.share,
+        namespace=usage.namespace,
+        pod=usage.pod,
+        pod_uid=usage.pod_uid,
+        container=usage.container,
+        priority=usage.priority,
+        reserved_mib=grant.memory_mib if grant is not None else 0,
+        limit_mib=grant.limit_mib if grant is not None else 0,
+        observed_mib=usage.memory_mib,
+        since=wall,
+    )

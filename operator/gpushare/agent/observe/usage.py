@@ -1,0 +1,412 @@
+"""Who uses each shared GPU, how much, and what was granted to them, from NVML's last reading and /proc.
+
+What a container was granted is found by `granted`.
+
+Guarantees: no reading is made from what cannot be trusted: an NVML that hangs, a lost GPU, pods that are not known yet.
+NVML is not asked again. Of /proc one small file is read for each process that was there before, and a few for a new
+one; all of /proc is searched only when a container with a slot has started (see `mounts`). However many processes the
+node has, that search keeps no reading from being made.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from gpushare.agent.aio.blocking import BlockingCaller, HungError
+from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
+from gpushare.agent.observe.granted import container_grant, has_slot
+from gpushare.agent.observe.mounts import MountChecker, SlotContainer, running_containers
+from gpushare.agent.process import processes
+from gpushare.agent.process.processes import Identity, identity
+from gpushare.api import names
+from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpushare import GpuShare
+from gpushare.grant.model import Grant
+from gpushare.kube.client import Object
+from gpushare.kube.pods import (
+    Container,
+    Pod,
+    container_name,
+    containers,
+    limits,
+    pods_by_cgroup_uid,
+    priority,
+)
+from gpushare.messages.log_on_change import LogOnChange
+from gpushare.mps.wire import FRESH_SECONDS
+from gpushare.nvml.types import GpuProcess
+from gpushare.process import procfs
+from gpushare.process.procfs import PROC, Owner
+
+LOG = logging.getLogger(__name__)
+PROC_SECONDS = 5.0
+
+ClaimedGpu = Mapping[ContainerName, Grant]
+"""What the prepared claims of containers grant."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProcess:
+    """A process that NVML lists. `owners`: its pods by its cgroup, the outermost first; empty: a process of the host.
+
+    `started`: clock ticks since boot.
+    """
+
+    pid: int
+    started: int
+    memory_mib: int
+    mps: bool
+    owners: tuple[Owner, ...] = ()
+    terminated: bool = False
+    """Its contexts were ended through the MPS daemon: it computes no more, but is listed with its memory until it
+    exits."""
+    unmounted: bool = False
+    """It sees no mount of ours, nor was its container started with one, so it cannot reach MPS. Read only of processes
+    that are no MPS clients."""
+
+
+def newest_first(processes: Iterable[ListedProcess]) -> tuple[ListedProcess, ...]:
+    """Of one container. The oldest last: it is its main process, with which the kernel kills all others."""
+    return tuple(sorted(processes, key=lambda process: (process.started, process.pid), reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one container uses of a GPU, either through MPS or past it; or one process, if no container is known.
+
+    `pod_uid` is empty for a process of the host. `pod` alone is empty if the API does not know the pod that the cgroup
+    names; `container` alone if the pod's status does not show which container it is.
+    """
+
+    uuid: Uuid
+    share: ShareName
+    pod_uid: str
+    namespace: str
+    pod: str
+    container: str
+    container_id: str
+    processes: tuple[ListedProcess, ...]
+    slot: bool
+    """The container asks for a slot of this share, or has a claim of it; or it has the GPU whole."""
+    grant: Grant | None
+    """None: no slot, a share that is not known any more, or a whole GPU."""
+    by_default: bool
+    """The share's default of today stands in, since the pod carries no grant: it never passed the webhook."""
+    taken_at: float
+    """CLOCK_BOOTTIME seconds, from before NVML was asked."""
+    priority: int = 0
+    """The pod's."""
+
+    @property
+    def mps(self) -> bool:
+        return all(process.mps for process in self.processes)
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(process.pid for process in self.processes)
+
+    @property
+    def living(self) -> tuple[ListedProcess, ...]:
+        """Those whose contexts were not ended, the newest first."""
+        return newest_first(process for process in self.processes if not process.terminated)
+
+    @property
+    def memory_mib(self) -> int:
+        """The sum over the processes, their contexts included."""
+        return sum(process.memory_mib for process in self.processes)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All processes on one GPU but our own servers, at one time."""
+
+    uuid: Uuid
+    share: ShareName
+    taken_at: float
+    gpu_memory_mib: int
+    """Of the whole GPU."""
+    usages: tuple[Usage, ...]
+    without_mounts: tuple[Usage, ...] = ()
+    """Containers with a slot that cannot reach the GPU's MPS daemon, and that NVML does not list: see `mounts`."""
+    free_mib: int | None = None
+    """Of the whole GPU, by NVML; None: it is not known."""
+    whole: bool = False
+    """The GPU is given whole: `Usage.slot` says whether the container has it, and there is no grant."""
+
+    @property
+    def credible(self) -> bool:
+        """Whether its figures can be true together."""
+        return sum(usage.memory_mib for usage in self.usages) <= self.gpu_memory_mib
+
+
+@dataclass(frozen=True, slots=True)
+class TakenGpu:
+    """A GPU that a share has on this node. `server_pid`: of its MPS server, by its supervisor's state.
+
+    `holders`: of a GPU that is given whole, the containers that have it; None of a shared one.
+    """
+
+    share: ShareName
+    server_pid: int | None
+    holders: frozenset[ContainerName] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSources:
+    """What readings are made from. `taken`: our GPUs. `places`: where the containers' slots and claims are."""
+
+    views: Mapping[Uuid, GpuView]
+    taken: Mapping[Uuid, TakenGpu]
+    pods: Collection[Object]
+    shares: Mapping[ShareName, GpuShare]
+    places: Mapping[ContainerName, ShareGpu]
+    claimed: ClaimedGpu
+
+
+def reading(
+    uuid: Uuid,
+    share: ShareName,
+    taken_at: float,
+    gpu_memory_mib: int,
+    listed: Iterable[ListedProcess],
+    pods: Mapping[str, Pod],
+    gpu_share: GpuShare | None,
+    unmounted: Iterable[ListedProcess] = (),
+    claimed: ClaimedGpu = MappingProxyType({}),
+    holders: frozenset[ContainerName] | None = None,
+    free_mib: int | None = None,
+) -> Reading:
+    """Pure. `pods`: from `pods_by_cgroup_uid`. `gpu_share`: the share of today; None: it is not known. `holders`: of a
+    GPU that is given whole. `free_mib`: see Reading.
+
+    `unmounted`: one process of each container that has a part of the GPU and was started without its mounts.
+    """
+    grants = _claims_by_pod(claimed, share)
+
+    def usage(owner: Owner | None, listed: tuple[ListedProcess, ...]) -> Usage:
+        return _usage(uuid, share, taken_at, owner, listed, pods, gpu_share, grants, holders)
+
+    groups: dict[tuple[object, ...], tuple[Owner | None, list[ListedProcess]]] = {}
+    for process in listed:
+        owner = _owner(process.owners, pods)
+        key = (process.pid,) if owner is None else (owner.pod_uid, owner.container_id)
+        groups.setdefault((process.mps, *key), (owner, []))[1].append(process)
+    usages = [
+        usage(owner, tuple(sorted(group, key=lambda process: process.pid)))
+        for owner, group in groups.values()
+        if not _is_mps_pod(owner, pods)
+    ]
+    known = {usage.container_id for usage in usages}
+    unreached = [
+        usage(owner, (process,))
+        for process in unmounted
+        if (owner := _owner(process.owners, pods)) is not None and owner.container_id not in known
+    ]
+    with_slot = (usage for usage in unreached if usage.slot)
+    whole = holders is not None
+    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot), free_mib, whole)
+
+
+class UsageReader:
+    """`readings`: the latest of each shared GPU; a GPU of which nothing is known now is not in it."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        was_terminated: Callable[[Uuid, ListedProcess], bool],
+        proc: Path = PROC,
+        proc_seconds: float = PROC_SECONDS,
+    ) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds, the one of the views. `was_terminated`: whether the contexts of a process
+        were ended through its GPU's MPS daemon. `proc_seconds`: the time limit of each search in /proc.
+        """
+        self.readings: dict[Uuid, Reading] = {}
+        self._clock = clock
+        self._was_terminated = was_terminated
+        self._proc = proc
+        self._proc_caller = BlockingCaller("processes on GPUs", proc_seconds)
+        self._mounts_caller = BlockingCaller("mounts of containers", proc_seconds)
+        self._mounts = MountChecker(clock, proc)
+        self._problems = LogOnChange(LOG)
+        self._owners: dict[Identity, tuple[Owner, ...]] = {}
+
+    async def read(self, sources: UsageSources) -> list[Reading]:
+        """The readings that are new since the last call. HungError: /proc does not answer."""
+        now, taken = self._clock(), sources.taken
+        views = {uuid: view for uuid, view in sources.views.items() if uuid in taken and _is_fresh(view, now)}
+        before = {uuid: old for uuid, old in self.readings.items() if uuid in views and old.share == taken[uuid].share}
+        newer = {
+            uuid: view for uuid, view in views.items() if uuid not in before or before[uuid].taken_at < view.seen_at
+        }
+        self.readings = before
+        running = list(running_containers(sources.pods, sources.places)) if newer else []
+        unmounted = await self._read_mounts(running) if newer else {}
+        listed = await self._proc_caller.call(self._read_listed, newer, taken)
+        by_uid = pods_by_cgroup_uid(sources.pods)
+        found = [
+            reading(
+                uuid,
+                taken[uuid].share,
+                view.seen_at,
+                view.info.memory_mib,
+                listed[uuid],
+                by_uid,
+                sources.shares.get(taken[uuid].share),
+                unmounted.get(uuid, ()),
+                sources.claimed,
+                taken[uuid].holders,
+                view.free_mib,
+            )
+            for uuid, view in newer.items()
+        ]
+        self.readings = before | {item.uuid: item for item in found}
+        self._forget_ended()
+        return found
+
+    async def _read_mounts(self, running: Collection[SlotContainer]) -> dict[Uuid, list[ListedProcess]]:
+        """A process of each container without mounts, by GPU; empty while /proc is searched for longer than it may."""
+        try:
+            found = await self._mounts_caller.call(self._mounts.unmounted, running)
+        except HungError as error:
+            self._problems.log("%s", error)
+            return {}
+        self._problems.clear()
+        return {
+            uuid: [ListedProcess(it.pid, it.started, 0, False, it.owners, unmounted=True) for it in some]
+            for uuid, some in found.items()
+        }
+
+    def _read_listed(
+        self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, TakenGpu]
+    ) -> dict[Uuid, list[ListedProcess]]:
+        """Blocks. The processes that NVML lists, by GPU.
+
+        Our own servers, and processes that have ended since, are left out.
+        """
+        found = {}
+        for uuid, view in views.items():
+            shared = taken[uuid].holders is None
+            clients = [self._listed(uuid, process, True, shared) for process in view.processes.mps_clients]
+            others = [
+                self._listed(uuid, process, False, shared)
+                for process in view.processes.compute
+                if process.pid != taken[uuid].server_pid
+            ]
+            found[uuid] = [item for item in (*clients, *others) if item is not None]
+        return found
+
+    def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool, shared: bool) -> ListedProcess | None:
+        """None: it has ended."""
+        started = procfs.read_start_time(process.pid, self._proc)
+        owners = None if started is None else self._read_owners(process.pid, started)
+        if started is None or owners is None:
+            return None
+        unmounted = (
+            shared
+            and not mps
+            and not any(self._mounts.was_mounted(owner.container_id) for owner in owners)
+            and processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc) is False
+        )
+        found = ListedProcess(process.pid, started, process.memory_mib, mps, owners, False, unmounted)
+        return replace(found, terminated=True) if self._was_terminated(uuid, found) else found
+
+    def _read_owners(self, pid: int, started: int) -> tuple[Owner, ...] | None:
+        known = self._owners.get((pid, started))
+        if known is not None:
+            return known
+        owners = procfs.read_owners(pid, self._proc)
+        if owners is not None:
+            self._owners[pid, started] = owners
+        return owners
+
+    def _forget_ended(self) -> None:
+        """What is known of processes that no reading lists."""
+        listed = {
+            identity(process) for item in self.readings.values() for usage in item.usages for process in usage.processes
+        }
+        self._owners = {key: owners for key, owners in self._owners.items() if key in listed}
+
+
+def _is_fresh(view: GpuView, now: float) -> bool:
+    return not view.lost and now - view.seen_at <= FRESH_SECONDS
+
+
+def _in_order(usages: Iterable[Usage]) -> tuple[Usage, ...]:
+    return tuple(sorted(usages, key=lambda usage: usage.pids))
+
+
+def _owner(owners: tuple[Owner, ...], pods: Mapping[str, Pod]) -> Owner | None:
+    """One of a pod that this cluster knows; else the outermost."""
+    return procfs.owner_among(owners, pods) or next(iter(owners), None)
+
+
+def _is_mps_pod(owner: Owner | None, pods: Mapping[str, Pod]) -> bool:
+    """Admission refuses the resource of MPS pods to every other namespace."""
+    pod = pods.get(owner.pod_uid) if owner else None
+    return pod is not None and any(
+        names.MPS_RESOURCE in limits(container) for container in containers(pod, ephemeral=True)
+    )
+
+
+def _usage(
+    uuid: Uuid,
+    share: ShareName,
+    taken_at: float,
+    owner: Owner | None,
+    listed: tuple[ListedProcess, ...],
+    pods: Mapping[str, Pod],
+    gpu_share: GpuShare | None,
+    grants: Mapping[tuple[str, str], Mapping[str, Grant]],
+    holders: frozenset[ContainerName] | None,
+) -> Usage:
+    pod = pods.get(owner.pod_uid) if owner else None
+    metadata = pod["metadata"] if pod is not None else {}
+    of_pod = (metadata.get("namespace", ""), metadata.get("name", ""))
+    claims = grants.get(of_pod, {})
+
+    def has_part(container: Container) -> bool:
+        if holders is not None:
+            return (*of_pod, container["name"]) in holders
+        return container["name"] in claims or has_slot(container, share)
+
+    container = _container(pod, owner.container_id, has_part) if pod is not None and owner is not None else None
+    granted, slot = None, container is not None and has_part(container)
+    if container is not None and holders is None:
+        granted = container_grant(container, share, gpu_share, claims.get(container["name"]))
+    return Usage(
+        uuid=uuid,
+        share=share,
+        pod_uid=owner.pod_uid if owner else "",
+        namespace=metadata.get("namespace", ""),
+        pod=metadata.get("name", ""),
+        container=container["name"] if container is not None else "",
+        container_id=owner.container_id if owner else "",
+        processes=listed,
+        slot=slot,
+        grant=granted.grant if granted is not None else None,
+        by_default=granted is not None and granted.by_default,
+        taken_at=taken_at,
+        priority=priority(pod) if pod is not None else 0,
+    )
+
+
+def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str], dict[str, Grant]]:
+    """(namespace, pod) -> what its containers' claims of the share grant."""
+    found: dict[tuple[str, str], dict[str, Grant]] = {}
+    for (namespace, pod, container), grant in claimed.items():
+        if grant.share == share:
+            found.setdefault((namespace, pod), {})[container] = grant
+    return found
+
+
+def _container(pod: Pod, container_id: str, has_part: Callable[[Container], bool]) -> Container | None:
+    """By the pod's status; while the status lags behind the runtime, the only container that may be on this GPU."""
+    by_name = {container["name"]: container for container in containers(pod, ephemeral=True)}
+    name = container_name(pod, container_id)
+    if name:
+        return by_name.get(name)
+    with_part = [one for one in by_name.values() if has_part(one)]
+    return with_part[0] if len(with_part) == 1 else None

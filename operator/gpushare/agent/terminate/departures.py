@@ -1,0 +1,213 @@
+"""Which pods of this node are about to lose their processes, and when. Pure: times are handed in.
+
+Seen are: deletion (kubectl, drain, eviction through the API, preemption by the scheduler, taints, controllers); a pod
+that vanished from the API while it ran (forced deletion); and what the kubelet's events report of terminations that it
+decides by itself, see `kubelet_kills`. Nobody can see OOM kills, crashes, or a kill from inside before they happen.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpushare.agent.terminate import kubelet_kills
+from gpushare.agent.terminate.kubelet_kills import KubeletKill
+from gpushare.api.timestamps import parse_timestamp
+from gpushare.kube.client import Object
+from gpushare.kube.pods import (
+    asks_for_gpu,
+    container_id,
+    container_name,
+    container_statuses,
+    has_ended,
+    may_have_clients,
+)
+from gpushare.process.procfs import Owner
+
+SPARE_SECONDS = 2.0
+"""A client is terminated this long before the kubelet would kill it."""
+LONGEST_RESTART_SECONDS = 600.0
+"""More than lies between a container's end and its next start: the kubelet's longest back-off is five minutes."""
+EVENT_SECONDS = 1.0
+"""The time in an event is cut to whole seconds."""
+VANISHED_SECONDS = 10.0
+"""The kubelet needs a few seconds to end a pod that was deleted by force, or a container once its time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """The end of a pod, or of one container of it.
+
+    `kill_at`: when the kubelet may kill what is left, in CLOCK_BOOTTIME seconds. `grace`: seconds before that. `why`
+    completes "its pod …". `container`: the only one that departs; empty: the whole pod. `container_id`: of the instance
+    that departs, since its successor has the same name; empty where the pod's status did not show it. `killed_at`: when
+    the kubelet reported its end.
+    """
+
+    pod: Object
+    kill_at: float
+    grace: float
+    why: str
+    container: str = ""
+    container_id: str = ""
+    killed_at: float = 0.0
+
+    def includes(self, owner: Owner, started: float) -> bool:
+        """Whether it ends a process of `owner`, which is one of this pod's. `started`: in CLOCK_BOOTTIME seconds."""
+        if not self.container:
+            return True
+        if self.container_id:
+            return owner.container_id == self.container_id
+        if started > self.killed_at + EVENT_SECONDS:
+            return False  # the successor's
+        return container_name(self.pod, owner.container_id) in ("", self.container)
+
+
+def is_due(now: float, kill_at: float, ends_itself: bool) -> bool:
+    """Whether a client of a departing pod is terminated now.
+
+    A process that would die of SIGTERM does so in mid-kernel, at any moment; one that catches it may end by itself.
+    """
+    return not ends_itself or now >= kill_at - SPARE_SECONDS
+
+
+def first_departure(departures: Iterable[Departure], owner: Owner, started: float) -> Departure | None:
+    """The one that ends a process of `owner` first. `departures`: all of its pod. `started`: when the process did, in
+    CLOCK_BOOTTIME seconds.
+    """
+    return min((one for one in departures if one.includes(owner, started)), key=lambda one: one.kill_at, default=None)
+
+
+def deletion(pod: Object) -> tuple[float, str] | None:
+    """(seconds of grace, why) of a pod that is being deleted. None: it is not, or none of its containers runs."""
+    metadata = pod["metadata"]
+    if has_ended(pod) or not metadata.get("deletionTimestamp"):
+        return None
+    grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
+    return grace, f"is being deleted with a grace period of {grace:g} s"
+
+
+class DepartureTracker:
+    """Remembers since when each pod departs, so that the API server's clock does not matter.
+
+    That clock counts only for a pod that was already departing when it was first seen, as after a restart of the agent.
+    """
+
+    def __init__(self) -> None:
+        self._staying: Mapping[str, Object] = {}
+        self._deleted: dict[str, Departure] = {}
+        self._vanished: dict[str, tuple[float, Departure]] = {}
+        self._killed: dict[tuple[str, str, str], Departure] = {}
+        """By (pod uid, container, container id)."""
+
+    def add_kill(self, kill: KubeletKill, pods: Mapping[str, Object], now: float, wall: float) -> bool:
+        """Adds a termination that the kubelet decided.
+
+        False: it is of no pod of `pods` that has clients, of one whose end is known already, or of a container that has
+        been started again since.
+        """
+        pod = pods.get(kill.pod_uid)
+        if pod is None or not kubelet_kills.concerns(kill, pod) or not may_have_clients(pod):
+            return False
+        if pod["metadata"].get("deletionTimestamp") and not kill.shortens:
+            return False
+        if kill.container and (kill.pod_uid, "", "") in self._killed:
+            # When a pod ends as a whole, events of its single containers follow, without the reason.
+            return False
+        instance, started = _latest_instance(pod, kill.container)
+        grace = kubelet_kills.grace_seconds(kill, pod)
+        killed_at = now - max(0.0, wall - kill.at)
+        kill_at = killed_at + grace
+        if _is_earlier_instances(kill.at, started, wall) or kill_at + VANISHED_SECONDS < now:
+            return False
+        departure = Departure(pod, kill_at, grace, kubelet_kills.why(kill), kill.container, instance, killed_at)
+        self._killed.setdefault((kill.pod_uid, kill.container, instance), departure)
+        return True
+
+    def update(self, pods: Mapping[str, Object], now: float, wall: float) -> dict[str, tuple[Departure, ...]]:
+        """The departures of now by pod uid, of pods that ask for a GPU. `pods`: this node's, by uid.
+
+        `now`: CLOCK_BOOTTIME seconds. `wall`: seconds since 1970.
+        """
+        asking = {uid: pod for uid, pod in pods.items() if asks_for_gpu(pod)}
+        deleted = {
+            uid: self._deletion(uid, pod, *found, now, wall)
+            for uid, pod in asking.items()
+            if (found := deletion(pod)) is not None
+        }
+        self._notice_vanished(pods, now)
+        self._forget_killed(asking, deleted, now)
+        self._deleted = deleted
+        self._staying = {uid: pod for uid, pod in asking.items() if uid not in deleted and may_have_clients(pod)}
+        vanished = ((uid, departure) for uid, (_, departure) in self._vanished.items())
+        killed = ((uid, departure) for (uid, _, _), departure in self._killed.items())
+        return _by_uid([*vanished, *deleted.items(), *killed])
+
+    def _deletion(self, uid: str, pod: Object, grace: float, why: str, now: float, wall: float) -> Departure:
+        known = self._deleted.get(uid)
+        if known is not None and known.grace == grace:
+            return Departure(pod, known.kill_at, grace, why)
+        if known is not None:
+            # Deleted again with less grace: the old end still holds if it is the earlier one.
+            return Departure(pod, min(known.kill_at, now + grace), grace, why)
+        left = grace if uid in self._staying else _remaining_grace(pod, grace, wall)
+        return Departure(pod, now + left, grace, why)
+
+    def _notice_vanished(self, pods: Mapping[str, Object], now: float) -> None:
+        before = {**self._staying, **{uid: departure.pod for uid, departure in self._deleted.items()}}
+        for uid in before.keys() - pods.keys():
+            why = "is gone from the API while it ran, as after a forced deletion"
+            self._vanished[uid] = (now + VANISHED_SECONDS, Departure(before[uid], now, 0.0, why))
+        self._vanished = {uid: entry for uid, entry in self._vanished.items() if entry[0] > now and uid not in pods}
+
+    def _forget_killed(self, asking: Mapping[str, Object], deleted: Mapping[str, Departure], now: float) -> None:
+        """A deleted pod's containers have the time of its deletion, whatever its spec says; an evicted one's do not.
+
+        A pod without grace may be reported as ended before its containers have ended.
+        """
+        self._killed = {
+            key: departure
+            for key, departure in self._killed.items()
+            if key[0] in asking
+            and (may_have_clients(asking[key[0]]) or departure.grace <= kubelet_kills.EVICTION_SECONDS)
+            and now < departure.kill_at + VANISHED_SECONDS
+            and not (departure.container and key[0] in deleted)
+        }
+
+
+def _latest_instance(pod: Object, container: str) -> tuple[str, float]:
+    """(the runtime's id of the container's latest instance, when it started in seconds since 1970).
+
+    Empty and 0 where the pod's status does not show it, or if the whole pod is meant. The status of a container that is
+    started again shows the instance before, which has ended, until the kubelet has started all that it was about to.
+    """
+    for status in container_statuses(pod):
+        if container and status.get("name") == container:
+            running = (status.get("state") or {}).get("running")
+            if running is None:
+                break
+            started = running.get("startedAt")
+            return container_id(status), parse_timestamp(started).timestamp() if started else 0.0
+    return "", 0.0
+
+
+def _is_earlier_instances(killed: float, started: float, wall: float) -> bool:
+    """Whether a container was killed before its present instance started; all by this node's time of day.
+
+    A start that lies far ahead was before that time was set back. A kill that does not lie ahead came after that.
+    """
+    return killed < started and not killed <= wall < started - LONGEST_RESTART_SECONDS
+
+
+def _by_uid(found: Iterable[tuple[str, Departure]]) -> dict[str, tuple[Departure, ...]]:
+    grouped: dict[str, tuple[Departure, ...]] = {}
+    for uid, departure in found:
+        grouped[uid] = (*grouped.get(uid, ()), departure)
+    return grouped
+
+
+def _remaining_grace(pod: Object, grace: float, wall: float) -> float:
+    """By the API server's clock: a deletion timestamp is the time of the end. None is left if it cannot be read."""
+    try:
+        end = parse_timestamp(pod["metadata"]["deletionTimestamp"]).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+    return min(grace, max(0.0, end - wall))

@@ -1,1 +1,0 @@
-"""Ending CUDA clients in order: of departing pods, after `maxWait`, and those that a fault left behind."""
