@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpushare.agent.kubelet.podresources import SECONDS, connect
+from gpushare.agent.podresources.client import SECONDS, connect
 from gpushare.agent.proto import podresources_v1_grpc as services
 from gpushare.agent.proto import podresources_v1_pb2 as messages
 from gpushare.agent.rpc.client import ask

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.usage import TakenGpu, UsageSources
 from gpushare.agent.observe.violations import Judgement, UsageMonitor
 from gpushare.api.compute_mode import ComputeMode

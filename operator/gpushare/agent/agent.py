@@ -19,7 +19,7 @@ from gpushare.agent.gpus import cdi
 from gpushare.agent.gpus.xids import XidWatch
 from gpushare.agent.incidents import IncidentReporter
 from gpushare.agent.kubelet.plugins import PluginFactory
-from gpushare.agent.kubelet.reader import PodResourcesSource
+from gpushare.agent.podresources.reader import PodResourcesSource
 from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.reporting import GpuNodeWriter, StatusReporter
 from gpushare.agent.settings import AgentSettings

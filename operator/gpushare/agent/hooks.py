@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from gpushare.agent.gpus.edits import ContainerEdits
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.kubelet.listing import preferred_slots
 from gpushare.agent.kubelet.preferred_gpus import preferred_gpus
 from gpushare.agent.kubelet.service import Hooks

@@ -18,8 +18,8 @@ from gpushare.agent.attach.refusals import RefusalReports
 from gpushare.agent.attach.variables import VariableReports, read_environments, variable_events
 from gpushare.agent.faults.downtime import Handover, downtime_events
 from gpushare.agent.faults.reports import FaultReports
-from gpushare.agent.kubelet.duplicates import DuplicateAllocations
 from gpushare.agent.observe.placement import Placements
+from gpushare.agent.podresources.duplicates import DuplicateAllocations
 from gpushare.agent.state import AgentState
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.events.event import Event

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from gpushare.agent.dra.driver import ClaimDelivery
-from gpushare.agent.kubelet.holdings import ShareGpu, Slots, united
+from gpushare.agent.podresources.holdings import ShareGpu, Slots, merged_holdings
 from gpushare.agent.reconcile.daemon_files import original_mode
 from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision
 from gpushare.agent.reconcile.lifecycle import Lifecycle
@@ -175,7 +175,7 @@ class StatusReporter:
 
 
 def _held(given: DecisionInput) -> dict[ShareGpu, Slots] | None:
-    return None if given.kubelet is None else united(given.kubelet.held, given.pending)
+    return None if given.kubelet is None else merged_holdings(given.kubelet.held, given.pending)
 
 
 def _identity(node: str) -> Object:

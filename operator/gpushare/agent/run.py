@@ -13,7 +13,7 @@ from gpushare.agent.gpus import driver
 from gpushare.agent.kubelet.allocation_lock import AllocationLock, LockedPodResources
 from gpushare.agent.kubelet.plugin import DevicePlugin, Hooks
 from gpushare.agent.kubelet.plugins import PluginFactory
-from gpushare.agent.kubelet.podresources import PodResources
+from gpushare.agent.podresources.client import PodResources
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.meters import export
 from gpushare.agent.status.metrics import WITHOUT_DRIVER, NodeSnapshot

@@ -20,14 +20,21 @@ from gpushare.agent.dra.users import uses
 from gpushare.agent.faults.reports import GpuHealth, gpu_health
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
-from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, ShareGpu, Slots, WholeNames, united
 from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
-from gpushare.agent.kubelet.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.node_cache import NodeCache
 from gpushare.agent.observe.granted import Reserved, granted_parts, reserved
 from gpushare.agent.observe.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.observe.usage import Reading, TakenGpu, UsageSources
 from gpushare.agent.observe.violations import Enforcer, UsageMonitor
+from gpushare.agent.podresources.holdings import (
+    ContainerName,
+    KubeletView,
+    ShareGpu,
+    Slots,
+    WholeNames,
+    merged_holdings,
+)
+from gpushare.agent.podresources.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.reconcile import daemon_files, whole_gpus
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.daemon_changes import DaemonChanges
@@ -265,7 +272,7 @@ class AgentState:
             on_disk=self.on_disk,
             views=self.inventory.views,
             kubelet=self.kubelet.view,
-            pending=united(self.plugins.pending(self.whole_names), self.claims.holdings()),
+            pending=merged_holdings(self.plugins.pending(self.whole_names), self.claims.holdings()),
             server_since=self._server_since(now),
             withdrawn_at=self._withdrawn_at,
             client_ceiling=self.inventory.client_ceiling,
@@ -333,7 +340,7 @@ class AgentState:
     def held(self, share: ShareName, uuid: Uuid) -> Slots:
         """Slots of the share that containers hold on the GPU, with pending ones."""
         listed = self.kubelet.view.held if self.kubelet.view else {}
-        return united(listed, self.plugins.pending(self.whole_names)).get((share, uuid), frozenset())
+        return merged_holdings(listed, self.plugins.pending(self.whole_names)).get((share, uuid), frozenset())
 
     def claims_used(self) -> set[tuple[str, str]] | None:
         """(namespace, name) of each claim that a pod of this node uses; None: that or the kubelet is not known now."""

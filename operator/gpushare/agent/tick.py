@@ -13,7 +13,7 @@ from gpushare.agent.attach.files import GrantFiles
 from gpushare.agent.dra.driver import ClaimDelivery, Offered
 from gpushare.agent.gpus import cdi
 from gpushare.agent.gpus.edits import ContainerEdits
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.hooks import MeteredHooks, MpsHooks, ShareHooks, WholeHooks
 from gpushare.agent.kubelet.service import Hooks
 from gpushare.agent.reconcile import daemon_files

@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from gpushare.agent.agent import Agent, Interfaces
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
-from gpushare.agent.kubelet.holdings import HeldDevice
 from gpushare.agent.kubelet.listing import OfferedDevice
-from gpushare.agent.kubelet.podresources import PodResourcesError
 from gpushare.agent.kubelet.service import DeviceService
+from gpushare.agent.podresources.client import PodResourcesError
+from gpushare.agent.podresources.holdings import HeldDevice
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.settings import AgentSettings, Intervals
 from gpushare.agent.state import AgentState

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 
 from gpushare.agent.attach.grants import PartHolders, closed, granted_pods
-from gpushare.agent.kubelet.holdings import ShareGpu
+from gpushare.agent.podresources.holdings import ShareGpu
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.gpunode import ShareName, Uuid

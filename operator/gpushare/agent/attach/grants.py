@@ -12,8 +12,8 @@ many containers cannot keep another pod from attaching.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.observe.granted import container_grant
+from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ShareName, Uuid

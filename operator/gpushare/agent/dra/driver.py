@@ -14,7 +14,7 @@ from gpushare.agent.dra.plugin import DraPlugin
 from gpushare.agent.dra.publisher import SlicePublisher
 from gpushare.agent.dra.service import DeviceHealth
 from gpushare.agent.dra.slices import closed_devices, device, resource_slice, tainted
-from gpushare.agent.gpus.inventory import DriverVersions, GpuView
+from gpushare.agent.gpus.view import DriverVersions, GpuView
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.api import names
 from gpushare.api.conditions import DaemonReason

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpushare.agent.dra.users import uses
 from gpushare.agent.gpus.cdi import CDI_VERSION
-from gpushare.agent.kubelet.holdings import ContainerName, Holdings, ShareGpu
+from gpushare.agent.podresources.holdings import ContainerName, Holdings, ShareGpu
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid
 from gpushare.grant.environment import client_environment, grant_from_environment

@@ -8,7 +8,7 @@ device that vanishes, would cost running clients their pods.
 import re
 from collections.abc import Callable, Iterable
 
-from gpushare.agent.gpus.inventory import DriverVersions
+from gpushare.agent.gpus.view import DriverVersions
 from gpushare.api import names
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import LEAST_MEMORY_MIB, format_mib

@@ -15,7 +15,7 @@ from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.driver import CONTROL_DEVICES, EXECUTABLES, SERVER_DEVICES, DriverFiles, find
 from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
 from gpushare.agent.gpus.fronts import FrontLibraries, Fronts
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.settings import AgentSettings
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid

@@ -11,13 +11,14 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
+from gpushare.agent.gpus.view import LOWEST_CLIENT_CEILING, DriverVersions, GpuView
 from gpushare.agent.process.processes import read_words
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.gpunode import Gpu, Uuid
@@ -27,37 +28,6 @@ from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcesses, Nvml, NvmlE
 LOG = logging.getLogger(__name__)
 CALL_SECONDS = 5.0
 """NVML answers within milliseconds; a driver that takes this long has lost the GPU or is being unloaded."""
-
-LOWEST_CLIENT_CEILING = 48
-"""MPS contexts on one GPU that every supported driver takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class GpuView:
-    """One GPU at `seen_at` (CLOCK_BOOTTIME seconds). `commands`: names of the `compute` processes, by PID."""
-
-    info: GpuInfo
-    mode: ComputeMode
-    processes: GpuProcesses
-    seen_at: float
-    lost: bool = False
-    commands: Mapping[int, str] = field(default_factory=dict)
-    utilization: int | None = None
-    """Percent; None: the GPU reports none."""
-    free_mib: int | None = None
-    """None: it is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverVersions:
-    version: str
-    cuda_version: str
-
-    @property
-    def client_ceiling(self) -> int:
-        """MPS contexts on one GPU (NVIDIA's MPS documentation: 60 from release 590 on)."""
-        major = self.version.split(".")[0]
-        return 60 if major.isdecimal() and int(major) >= 590 else LOWEST_CLIENT_CEILING
 
 
 class Inventory:

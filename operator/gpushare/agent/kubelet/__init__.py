@@ -1,1 +1,1 @@
-"""The kubelet's device plugin API and its PodResources: what is offered, allocated and held."""
+"""The kubelet's device plugin API: what it is offered, and what a container gets of it."""

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from gpushare.agent.kubelet.holdings import HeldDevice
-from gpushare.agent.kubelet.reader import PodResourcesSource
+from gpushare.agent.podresources.holdings import HeldDevice
+from gpushare.agent.podresources.reader import PodResourcesSource
 
 WAIT_SECONDS = 0.25
 """How long a device's choice waits for a reading, which takes some 10 ms: the kubelet starts no other pod meanwhile."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpushare.agent.kubelet.holdings import KubeletView, ShareGpu, Slots, WholeNames, by_gpu
 from gpushare.agent.kubelet.plugin import DevicePlugin, Hooks, OfferedDevice
+from gpushare.agent.podresources.holdings import KubeletView, ShareGpu, Slots, WholeNames, by_gpu
 from gpushare.api import names
 
 MPS_DEVICES = 64

@@ -8,7 +8,7 @@ share: an environment alone grants nothing.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
+from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName
 from gpushare.api.gpushare import GpuShare

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
+from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from gpushare.agent.kubelet.holdings import ContainerName
 from gpushare.agent.observe.granted import container_grant
 from gpushare.agent.observe.unused import RunningPart
+from gpushare.agent.podresources.holdings import ContainerName
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare

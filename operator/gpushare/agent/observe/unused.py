@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
 from gpushare.agent.observe.usage import Reading
+from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.api.gpunode import MAX_UNUSED, ShareName, UnusedPart, Uuid
 from gpushare.api.timestamps import format_timestamp, parse_timestamp
 from gpushare.kube.client import Object

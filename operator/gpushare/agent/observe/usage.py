@@ -15,10 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.kubelet.holdings import ContainerName, ShareGpu
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.granted import container_grant, has_slot
 from gpushare.agent.observe.mounts import MountChecker, SlotContainer, running_containers
+from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
 from gpushare.agent.process.processes import Identity, identity
 from gpushare.api import names

@@ -12,8 +12,8 @@ the scheduler has had the time to see that the GPU is closed.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.kubelet.holdings import Holdings, KubeletView, ShareGpu, Slots, united
+from gpushare.agent.gpus.view import GpuView
+from gpushare.agent.podresources.holdings import Holdings, KubeletView, ShareGpu, Slots, merged_holdings
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage, plan
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness, ReadinessInput, readiness_of, with_room
@@ -185,7 +185,7 @@ def _with_room(
 
 def _held(given: DecisionInput, share: ShareName, uuid: Uuid) -> Slots:
     listed = given.kubelet.held if given.kubelet else {}
-    return united(listed, given.pending).get((share, uuid), frozenset())
+    return merged_holdings(listed, given.pending).get((share, uuid), frozenset())
 
 
 def _is_idle(given: DecisionInput, share: ShareName, uuid: Uuid) -> bool:

@@ -19,7 +19,8 @@ from msgspec import structs
 
 from gpushare.agent.aio.blocking import HungError
 from gpushare.agent.gpus.cdi import Gate
-from gpushare.agent.gpus.inventory import GpuView, Inventory
+from gpushare.agent.gpus.inventory import Inventory
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.process.processes import read_words
 from gpushare.agent.reconcile import daemon_files, whole_gpus
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage

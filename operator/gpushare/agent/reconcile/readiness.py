@@ -8,7 +8,7 @@ let the GPU go.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.mps.wire import FRESH_SECONDS, BrokerState, DaemonState, DesiredDaemon, is_fresh

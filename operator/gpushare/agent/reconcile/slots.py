@@ -19,9 +19,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import count, islice
 
-from gpushare.agent.gpus.inventory import GpuView
-from gpushare.agent.kubelet.holdings import Slots
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.kubelet.listing import OfferedDevice
+from gpushare.agent.podresources.holdings import Slots
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.borrowing import Shortage, borrowings
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading

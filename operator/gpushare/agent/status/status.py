@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpushare.agent.gpus.inventory import LOWEST_CLIENT_CEILING, DriverVersions, GpuView, described
-from gpushare.agent.kubelet.holdings import Slots
+from gpushare.agent.gpus.inventory import described
+from gpushare.agent.gpus.view import LOWEST_CLIENT_CEILING, DriverVersions, GpuView
 from gpushare.agent.observe.borrowing import Shortage
 from gpushare.agent.observe.granted import Reserved
+from gpushare.agent.podresources.holdings import Slots
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api import names

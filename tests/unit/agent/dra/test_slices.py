@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
 from gpushare.agent.dra.slices import closed_devices, device, resource_slice, same, tainted
-from gpushare.agent.gpus.inventory import DriverVersions
+from gpushare.agent.gpus.view import DriverVersions
 from gpushare.nvml.types import GpuInfo
 from tests.unit.agent.dra.objects import share
 

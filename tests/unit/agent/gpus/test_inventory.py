@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.gpus.inventory import DriverVersions, Inventory
+from gpushare.agent.gpus.inventory import Inventory
+from gpushare.agent.gpus.view import DriverVersions
 from gpushare.api.compute_mode import ComputeMode
 
 

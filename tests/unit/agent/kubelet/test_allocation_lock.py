@@ -11,7 +11,7 @@ from gpushare.agent.kubelet.allocation_lock import (
     AllocationLock,
     LockedPodResources,
 )
-from gpushare.agent.kubelet.holdings import HeldDevice
+from gpushare.agent.podresources.holdings import HeldDevice
 from tests.unit.clock import Clock
 
 HELD = [HeldDevice("ns", "pod", "app", "gpushare.dev/a", "GPU-0::0")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.usage import Reading, TakenGpu, UsageReader, UsageSources
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import GpuProcess, GpuProcesses

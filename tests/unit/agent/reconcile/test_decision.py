@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.agent.kubelet.holdings import KubeletView, Slots
+from gpushare.agent.podresources.holdings import KubeletView, Slots
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import DecisionInput, decide, idle
 from gpushare.api.conditions import DaemonReason

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.reconcile.readiness import ReadinessInput, readiness_of, with_room
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from prometheus_client import CollectorRegistry
 
-from gpushare.agent.gpus.inventory import GpuView
+from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.borrowing import Shortage
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading, Usage

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.gpus.inventory import DriverVersions, GpuView
+from gpushare.agent.gpus.view import DriverVersions, GpuView
 from gpushare.agent.observe.borrowing import Shortage
 from gpushare.agent.observe.granted import Reserved
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage

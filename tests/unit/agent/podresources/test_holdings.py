@@ -1,7 +1,7 @@
 """One reading of the kubelet: which container holds which slot."""
 
-from gpushare.agent.kubelet.holdings import view
-from tests.unit.agent.kubelet.held_devices import APP, OTHER, READING, TOOL, TWICE, held
+from gpushare.agent.podresources.holdings import view
+from tests.unit.agent.podresources.held_devices import APP, OTHER, READING, TOOL, TWICE, held
 
 
 def test_only_slots_of_ours_count_and_each_is_somebodys() -> None:

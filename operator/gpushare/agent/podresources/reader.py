@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
-from gpushare.agent.kubelet.holdings import NO_WHOLE, HeldDevice, KubeletView, WholeNames, view
-from gpushare.agent.kubelet.podresources import PodResourcesError
+from gpushare.agent.podresources.client import PodResourcesError
+from gpushare.agent.podresources.holdings import NO_WHOLE, HeldDevice, KubeletView, WholeNames, view
 from gpushare.api import names
 from gpushare.kube.client import Object
 from gpushare.kube.pods import container_statuses, has_ended, is_running, limits

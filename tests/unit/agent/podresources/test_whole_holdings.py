@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from gpushare.agent.kubelet.holdings import view
-from gpushare.agent.kubelet.reader import validate_listing
-from tests.unit.agent.kubelet.held_devices import APP, OTHER, TOOL, held
+from gpushare.agent.podresources.holdings import view
+from gpushare.agent.podresources.reader import validate_listing
+from tests.unit.agent.podresources.held_devices import APP, OTHER, TOOL, held
 
 WHOLE = {("nvidia.com/gpu", "GPU-3"): "w", ("nvidia.com/gpu", "GPU-4"): "w", ("gpushare.dev/own", "GPU-5"): "own"}
 HELD = [

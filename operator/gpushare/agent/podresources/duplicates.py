@@ -6,7 +6,7 @@ client more than the share's `clients.perGpu`. No client is ended for it: the li
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from gpushare.agent.kubelet.holdings import ContainerName, KubeletView, Slot
+from gpushare.agent.podresources.holdings import ContainerName, KubeletView, Slot
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.kube.client import Object

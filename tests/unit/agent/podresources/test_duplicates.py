@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.kubelet.duplicates import LASTING_SECONDS, DuplicateAllocations
-from gpushare.agent.kubelet.holdings import HeldDevice, KubeletView, view
+from gpushare.agent.podresources.duplicates import LASTING_SECONDS, DuplicateAllocations
+from gpushare.agent.podresources.holdings import HeldDevice, KubeletView, view
 from gpushare.api.conditions import EventReason
-from tests.unit.agent.kubelet.held_devices import APP, OTHER, PODS, READING, TWICE, pod
+from tests.unit.agent.podresources.held_devices import APP, OTHER, PODS, READING, TWICE, pod
 
 
 def reading(at: float, devices: list[HeldDevice]) -> KubeletView:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpushare.agent.kubelet.holdings import HeldDevice
+from gpushare.agent.podresources.holdings import HeldDevice
 from gpushare.agent.proto import podresources_v1_grpc as services
 from gpushare.agent.proto import podresources_v1_pb2 as messages
 from gpushare.agent.rpc.client import RpcChannel, RpcError, ask

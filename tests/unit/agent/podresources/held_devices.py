@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpushare.agent.kubelet.holdings import ContainerName, HeldDevice
+from gpushare.agent.podresources.holdings import ContainerName, HeldDevice
 
 APP: ContainerName = ("ml", "x", "app")
 TOOL: ContainerName = ("ml", "x", "tool")

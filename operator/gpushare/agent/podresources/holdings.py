@@ -126,7 +126,7 @@ def _absent(pods: Collection[str], before: KubeletView) -> dict[str, float]:
     return new | {pod: at for pod, at in before.absent.items() if pod in pods}
 
 
-def united(listed: Holdings, pending: Holdings) -> dict[ShareGpu, Slots]:
+def merged_holdings(listed: Holdings, pending: Holdings) -> dict[ShareGpu, Slots]:
     """Every slot held: listed by the kubelet, or handed out and not listed yet."""
     nothing: Slots = frozenset()
     return {key: listed.get(key, nothing) | pending.get(key, nothing) for key in listed.keys() | pending.keys()}

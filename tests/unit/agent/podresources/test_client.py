@@ -9,8 +9,8 @@ import pytest
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 
-from gpushare.agent.kubelet.holdings import HeldDevice
-from gpushare.agent.kubelet.podresources import PodResources, PodResourcesError, connect
+from gpushare.agent.podresources.client import PodResources, PodResourcesError, connect
+from gpushare.agent.podresources.holdings import HeldDevice
 from gpushare.agent.proto import podresources_v1_pb2 as messages
 from gpushare.agent.rpc.client import RpcChannel
 from gpushare.agent.rpc.server import RpcServer

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.kubelet.holdings import HeldDevice
-from gpushare.agent.kubelet.reader import KubeletReader, validate_listing
+from gpushare.agent.podresources.holdings import HeldDevice
+from gpushare.agent.podresources.reader import KubeletReader, validate_listing
 
 RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}

@@ -1,0 +1,1 @@
+"""Who holds which device, as the kubelet's PodResources API tells it."""
