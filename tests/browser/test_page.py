@@ -54,7 +54,7 @@ def test_new_figures_show_without_a_reload(page: Browser, fleet: MadeFleet) -> N
     page.wait(f"return document.querySelector('#row-{row}').lastChild.textContent === '100'")
 
 
-def test_who_borrows_memory_shows_in_the_bar_in_the_details_and_by_namespace(page: Browser, fleet: MadeFleet) -> None:
+def test_a_borrower_shows_in_the_bar_in_the_details_and_by_namespace(page: Browser, fleet: MadeFleet) -> None:
     uuid = next(uuid for uuid in uuids("gpu-1") if fleet.clients(uuid))
     namespace, name = fleet.clients(uuid)[0]
     assert not page.run("return document.querySelector('.bar .borrows')")

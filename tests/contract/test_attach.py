@@ -74,7 +74,7 @@ def test_without_a_daemon_the_socket_says_so(idle):
         ControlSocket(idle.pipe / "control", SHORT).server_list()
 
 
-def test_a_client_is_bound_to_the_servers_limits_of_the_moment_in_which_it_attaches(machine, control, server):
+def test_a_client_is_bound_to_the_servers_limits_when_it_attaches(machine, control, server):
     control.set_server_threads(server, 10)
     early = machine.program(**{THREADS: "100"})
     created = early("create")
@@ -85,7 +85,7 @@ def test_a_client_is_bound_to_the_servers_limits_of_the_moment_in_which_it_attac
 
 
 @pytest.mark.parametrize("word", [CREDENTIALS, b"x", b"\xff" * 512], ids=["greeting", "little", "much"])
-def test_a_client_that_has_its_socket_stops_the_server_until_it_has_said_something_and_hung_up(machine, asked, word):
+def test_a_client_with_its_socket_stops_the_server_until_it_talks_and_ends(machine, asked, word):
     running = machine.client()
     with client_socket(machine) as silent:
         question = asked()
@@ -107,7 +107,7 @@ def test_a_client_that_sends_something_else_and_goes_is_forgotten(machine, asked
     assert "error" not in machine.program()("create")
 
 
-def test_a_client_whose_place_another_holder_of_its_socket_takes_is_forgotten(machine, asked):
+def test_a_client_whose_place_another_holder_of_its_socket_takes_is_lost(machine, asked):
     """A client died with its socket, and somebody kept a copy."""
     gone = client_socket(machine)
     kept = gone.dup()
@@ -121,7 +121,7 @@ def test_a_client_whose_place_another_holder_of_its_socket_takes_is_forgotten(ma
     assert is_answered(asked())
 
 
-def test_whoever_connects_and_says_nothing_stops_the_daemon_until_it_hangs_up(machine, asked):
+def test_a_silent_connection_stops_the_daemon_until_it_hangs_up(machine, asked):
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon:
         daemon.settimeout(SECONDS)
         daemon.connect(str(machine.pipe / "control"))
@@ -146,7 +146,7 @@ def test_a_client_that_bids_no_farewell_stops_the_daemon_until_it_hangs_up(machi
     assert is_answered(question)
 
 
-def test_a_client_that_closes_its_socket_without_a_word_hangs_the_server_for_good(machine, control, server):
+def test_a_client_that_closes_its_socket_without_a_word_hangs_the_server(machine, control, server):
     running = machine.client()
     client_socket(machine).close()
     for _ in range(2):

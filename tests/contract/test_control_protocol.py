@@ -96,7 +96,7 @@ def test_without_control_privileged_nothing_can_be_changed(machine, command):
     assert machine.ask("get_default_active_thread_percentage") == "100.0"
 
 
-def test_without_control_privileged_quit_is_refused_and_questions_are_answered(machine):
+def test_quit_without_control_is_refused_and_questions_are_answered(machine):
     result = machine.control("quit", "get_default_active_thread_percentage", pipe=_clients_directory(machine))
     assert result.stdout == "Not enough privilege to execute quit command\n100.0\n"
 
@@ -256,7 +256,7 @@ def test_in_the_foreground_everything_is_logged_to_standard_error(machine):
     assert re.search(r"^\[[^\]]* Server [ \d]{4}\d\] ", text, re.MULTILINE)
 
 
-def test_in_the_background_logs_grow_by_two_kilobytes_for_each_client_and_can_be_truncated(idle):
+def test_logs_grow_by_two_kilobytes_for_each_client_and_can_be_truncated(idle):
     machine = idle
     machine.control_program("-d", "-multiuser-server", CUDA_VISIBLE_DEVICES=machine.gpu.uuid)
     server_log, control_log = machine.log / "server.log", machine.log / "control.log"

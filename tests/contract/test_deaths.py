@@ -17,7 +17,7 @@ ARRIVAL = 4.0
 """Long enough for a command that hangs to reach the daemon, even if its program starts slowly."""
 
 
-def test_an_illegal_address_ends_every_client_and_the_server_goes_on_once_they_are_gone(machine):
+def test_an_illegal_address_ends_all_clients_and_the_server_goes_on_then(machine):
     culprit, neighbour = machine.client(), machine.client()
     server = machine.server()
     neighbour(f"launch {LONG}")
@@ -35,7 +35,7 @@ def test_an_illegal_address_ends_every_client_and_the_server_goes_on_once_they_a
     assert machine.client()("sync") == {}
 
 
-def test_terminating_a_client_after_a_fatal_fault_hangs_the_daemon_and_leaves_the_server_in_fault_for_good(machine):
+def test_terminate_client_after_a_fatal_fault_hangs_daemon_and_server(machine):
     culprit, neighbour = machine.client(), machine.client()
     server = machine.server()
     culprit("fault illegal_address")
@@ -81,7 +81,7 @@ def test_a_client_killed_in_mid_kernel_takes_its_neighbours_along(machine, numbe
     assert [neighbour("sync") for neighbour in neighbours] == [{"error": ILLEGAL}] * 3
 
 
-def test_a_normal_exit_in_mid_kernel_takes_the_neighbours_along_like_a_kill(machine):
+def test_a_normal_exit_in_mid_kernel_ends_the_neighbours_like_a_kill(machine):
     neighbour, leaving = machine.client(), machine.client()
     leaving(f"launch {ENDLESS}")
     leaving.send("exit")
@@ -116,7 +116,7 @@ def test_a_lone_death_in_mid_kernel_poisons_the_server_for_its_next_client(machi
     assert machine.client()("sync") == {}
 
 
-def test_a_terminated_client_is_listed_until_it_ends_and_terminating_it_again_hangs_the_daemon_until_then(machine):
+def test_a_terminated_client_is_listed_and_a_second_terminate_hangs(machine):
     client, server = machine.client(), machine.server()
     assert machine.ask(f"terminate_client {server} {client.pid}") == "0"
     assert machine.ask(f"get_client_list {server}") == str(client.pid)
@@ -139,7 +139,7 @@ def test_a_client_killed_with_less_than_6_ms_of_kernel_left_hurts_nobody(machine
     assert neighbour("sync") == {}
 
 
-def test_a_client_terminated_through_the_daemon_gets_810_and_can_be_killed_then(machine):
+def test_a_client_terminated_by_the_daemon_gets_810_and_can_be_killed(machine):
     neighbour, victim = machine.client(), machine.client()
     neighbour(f"launch {LONG}")
     victim(f"launch {ENDLESS}")
@@ -169,7 +169,7 @@ def test_a_client_refused_for_memory_hurts_nobody(machine):
     assert neighbour("sync") == {}
 
 
-def test_a_killed_server_ends_its_clients_and_the_next_client_gets_a_new_one(machine):
+def test_a_killed_server_ends_its_clients_and_the_next_starts_another(machine):
     client, server = machine.client(), machine.server()
     client(f"launch {ENDLESS}")
     subprocess.run(["kill", "-KILL", str(server)], check=True)
@@ -179,7 +179,7 @@ def test_a_killed_server_ends_its_clients_and_the_next_client_gets_a_new_one(mac
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_daemons_death_ends_clients_and_later_programs_silently_run_without_mps(machine, number):
+def test_the_daemons_death_ends_clients_and_later_ones_run_without_mps(machine, number):
     client = machine.client()
     client(f"launch {ENDLESS}")
     machine.daemon.send_signal(number)
@@ -218,7 +218,7 @@ def test_quit_with_a_time_ends_the_clients_after_it(machine):
     assert client("sync") == {"error": RPC_FAILURE}
 
 
-def test_a_stopped_server_hangs_the_first_question_about_it_and_all_later_ones_and_running_clients_go_on(machine):
+def test_a_stopped_server_hangs_every_question_and_its_clients_go_on(machine):
     client, server = machine.client(), machine.server()
     subprocess.run(["kill", "-STOP", str(server)], check=True)
     assert machine.ask("get_server_list") == str(server)
@@ -244,7 +244,7 @@ def let_go(machine):
 
 
 @pytest.mark.sets_compute_mode
-def test_after_a_fatal_fault_without_survivors_the_server_is_active_but_holds_nothing(let_go):
+def test_a_server_after_a_fault_without_survivors_is_active_and_empty(let_go):
     server = let_go.server()
     assert let_go.ask(f"get_server_status {server}") == "ACTIVE"
     let_go.control("start_server -uid 0")
@@ -270,14 +270,14 @@ def test_a_killed_idle_server_started_again_takes_hold(let_go):
 
 
 @pytest.mark.sets_compute_mode
-def test_an_exclusive_gpu_refuses_a_non_mps_process_while_the_server_holds_it(machine):
+def test_an_exclusive_gpu_held_by_a_server_refuses_a_non_mps_process(machine):
     machine.nvml.set_compute_mode(machine.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
     assert machine.non_mps()("create") == {"error": UNAVAILABLE}
     assert machine.client()("sync") == {}
 
 
 @pytest.mark.sets_compute_mode
-def test_an_exclusive_gpu_without_a_server_goes_to_the_first_non_mps_process_and_mps_cannot_start(idle):
+def test_an_exclusive_gpu_without_a_server_goes_to_a_non_mps_process(idle):
     idle.nvml.set_compute_mode(idle.gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
     non_mps = idle.non_mps()
     assert "error" not in non_mps("create")

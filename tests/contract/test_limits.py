@@ -51,7 +51,7 @@ def test_a_live_server_gives_a_new_percentage_to_new_clients(machine):
     assert old("sync") == {}
 
 
-def test_per_context_partitioning_shows_all_sms_unless_the_client_asks_for_fewer(machine):
+def test_per_context_partitioning_shows_all_sms_unless_fewer_are_asked_for(machine):
     machine.control(f"set_active_thread_percentage {machine.server()} 25")
     assert created(machine, **{PARTITIONING: "1"})[1]["sms"] == machine.gpu.sms
     assert created(machine, **{PARTITIONING: "1", THREADS: "25"})[1]["sms"] == 32

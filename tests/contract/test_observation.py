@@ -23,7 +23,7 @@ def fill(program: Program) -> None:
 
 @pytest.mark.parametrize("threads", [5, 25, 100])
 @pytest.mark.parametrize("limit_mib", [1024, 4096, 16384])
-def test_nvml_shows_little_more_than_its_limit_of_a_client_that_keeps_to_it(machine, threads, limit_mib):
+def test_nvml_shows_little_more_than_the_limit_of_a_client_that_keeps_it(machine, threads, limit_mib):
     """The tolerance above a grant, within which no violation is reported, covers the difference."""
     machine.ask(f"set_device_pinned_mem_limit {machine.server()} 0 {limit_mib}M")
     client = machine.client(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=str(threads))
@@ -40,7 +40,7 @@ def test_nvml_shows_what_a_client_took_that_lost_its_limit(machine):
     assert shown_mib(machine, client) >= 4096
 
 
-def test_a_process_without_mps_that_is_killed_in_mid_kernel_leaves_the_clients_alone(machine):
+def test_a_process_without_mps_killed_in_mid_kernel_leaves_clients_alone(machine):
     clients = [machine.client() for _ in range(3)]
     for _ in range(5):
         non_mps = machine.non_mps()
@@ -52,7 +52,7 @@ def test_a_process_without_mps_that_is_killed_in_mid_kernel_leaves_the_clients_a
             assert "error" not in client("sync")
 
 
-def test_nvml_shows_the_gpu_as_busy_while_a_client_has_a_kernel_and_as_idle_while_it_has_only_its_context(machine):
+def test_nvml_shows_a_gpu_as_busy_with_a_kernel_and_idle_with_a_context(machine):
     client = machine.client()
     machine.until(lambda: machine.nvml.utilization(machine.gpu.uuid) == 0)
     client("launch 3000")

@@ -93,7 +93,7 @@ def test_a_server_that_was_asked_for_is_active_listed_and_on_the_gpu(daemon: Dae
     daemon.machine.until(lambda: daemon.server in {one.pid for one in nvml.processes(daemon.machine.gpu.uuid).compute})
 
 
-def test_limits_that_were_written_are_read_back_and_bind_a_client_whatever_it_asks_for(daemon: Daemon):
+def test_limits_that_were_written_are_read_back_and_bind_a_client(daemon: Daemon):
     daemon.control.write_server_limits(daemon.server, 25, 4096, 0)
     assert daemon.control.server_limits(daemon.server)[:2] == (25.0, 4096)
     asks = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=100G"}
@@ -144,7 +144,7 @@ def created_in(daemon: Daemon, pipe: Path, **environ: str):
     return client, client("create")
 
 
-def test_a_namespace_has_a_directory_below_its_servers_and_gives_its_limits_to_whoever_connects_there(v3: Daemon):
+def test_a_namespace_has_a_directory_whose_clients_get_its_limits(v3: Daemon):
     small = namespace(v3, "small", 25, 4096)
     large = namespace(v3, "large", 50, 8192, priority=1)
     assert small == v3.machine.pipe / SERVER / "small"
@@ -166,7 +166,7 @@ def test_a_namespaces_percentage_counts_and_not_the_clients_own(v3: Daemon):
     assert created_in(v3, pipe, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="100")[1]["sms"] == 32
 
 
-def test_a_client_may_lower_its_memory_limit_and_loses_it_by_naming_a_gpu_that_it_does_not_see(v3: Daemon):
+def test_a_client_may_lower_its_memory_limit_or_lose_it_by_an_unseen_gpu(v3: Daemon):
     variable, pipe = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", namespace(v3, "memory", 50, 8192)
     lower, _ = created_in(v3, pipe, **{variable: "0=2G"})
     assert lower("info")["free"] <= 2 << 30

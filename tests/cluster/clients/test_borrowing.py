@@ -66,7 +66,7 @@ def ended_for_the_other(harness: Harness, tenant: Tenant, borrower: str, other: 
     assert "ClientTerminated" not in reasons(tenant, other)
 
 
-def test_a_borrower_is_told_and_goes_with_notice_when_another_asks_for_what_is_reserved(harness: Harness) -> None:
+def test_a_borrower_goes_with_notice_when_another_asks_for_its_reservation(harness: Harness) -> None:
     with harness.share("lends", per_node=1, per_gpu=2, memory=TERMINATE), harness.namespace() as tenant:
         start_borrower(tenant, "borrower", "lends")
         assert tenant.events_of("borrower", "started")[0]["limit"] == str(2 * RESERVED << 20)
@@ -134,7 +134,7 @@ def test_claims_borrow_within_what_the_scheduler_adds_up(harness: Harness, claim
             )
 
 
-def test_the_operator_takes_no_gpu_whose_limits_would_be_above_the_shares_percent(harness: Harness) -> None:
+def test_the_operator_takes_no_gpu_whose_limits_exceed_the_shares_percent(harness: Harness) -> None:
     limits = {"max": "120Gi"}
     with harness.share("far", ready=False, per_node=1, per_gpu=2, memory={"default": "60Gi", "limits": limits}) as far:
 

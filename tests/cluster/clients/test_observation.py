@@ -63,7 +63,7 @@ def nobody_is_hurt(tenant: Tenant, names: list[str]) -> None:
         assert not tenant.events_of(name, "gpu-error")
 
 
-def test_audit_tells_who_lost_its_memory_limit_with_both_figures_and_ends_nobody(harness: Harness) -> None:
+def test_audit_tells_both_figures_of_a_lost_memory_limit_and_ends_none(harness: Harness) -> None:
     with harness.share("audited", per_node=1) as share, harness.namespace() as tenant:
         names = tenant.neighbours("audited", 2)
         start_offender(tenant, "hog", "audited")
@@ -109,7 +109,7 @@ def test_terminate_ends_it_in_order_and_the_neighbours_go_on(harness: Harness) -
         nobody_is_hurt(tenant, names)
 
 
-def test_one_that_lingers_after_its_end_is_ended_once_also_by_an_agent_that_was_restarted(harness: Harness) -> None:
+def test_a_client_that_lingers_is_ended_once_also_by_a_restarted_agent(harness: Harness) -> None:
     """A second terminate_client for it would hang the daemon: nobody could start any more."""
     with harness.share("patient", per_node=1, enforcement="Terminate"), harness.namespace() as tenant:
         names = tenant.neighbours("patient", 2)

@@ -65,7 +65,7 @@ def probed(tenant: Tenant, pod: str, container: str = "app") -> Object:
     return found
 
 
-def test_only_a_container_that_asks_for_a_part_finds_a_gpu_and_gets_onto_it(harness: Harness, tenant: Tenant) -> None:
+def test_only_a_container_that_asks_for_a_part_finds_a_gpu_and_uses_it(harness: Harness, tenant: Tenant) -> None:
     """A pod with a part, a pod without one on the same node, and a container beside one that has a part."""
     authorized = asking(tenant, "authorized")
     plain = tenant.pod("plain", "probed", command=COMMAND)

@@ -64,7 +64,7 @@ def restarts(tenant: Tenant, name: str) -> int:
     return int(status.get("restartCount", 0)) if "running" in status.get("state", {}) else -1
 
 
-def test_a_container_keeps_its_slot_through_restarts_of_itself_of_agent_and_kubelet(
+def test_a_container_keeps_its_slot_when_it_agent_and_kubelet_restart(
     harness: Harness, share: Share, tenant: Tenant
 ) -> None:
     names = ("one", "two")
@@ -92,7 +92,7 @@ def both_healthy(tenant: Tenant, names: tuple[str, ...]) -> list[str]:
     return [slot for slot, _ in found] if all(health == "Healthy" for _, health in found) else []
 
 
-def test_a_pod_that_has_succeeded_stays_so_though_the_kubelet_restarts_without_an_agent(
+def test_a_succeeded_pod_stays_so_when_the_kubelet_restarts_without_agent(
     harness: Harness, share: Share, tenant: Tenant
 ) -> None:
     tenant.start(tenant.pod("done", "kept", "limits"))
@@ -109,7 +109,7 @@ def node_is_ready(harness: Harness) -> bool:
     return is_ready(harness.kubectl.get("node", NODE))
 
 
-def test_slots_of_pods_that_were_deleted_by_force_while_the_kubelet_was_away_are_free_again(
+def test_slots_of_pods_force_deleted_without_a_kubelet_are_free_again(
     harness: Harness, share: Share, tenant: Tenant
 ) -> None:
     names = [f"orphan-{number}" for number in range(8)]
@@ -127,9 +127,7 @@ def test_slots_of_pods_that_were_deleted_by_force_while_the_kubelet_was_away_are
     assert tenant.wait_event("after", "limits")["problems"] == []
 
 
-def test_after_a_reboot_shares_serve_again_and_controllers_clients_run_by_slots_and_by_claims(
-    harness: Harness, share: Share
-) -> None:
+def test_after_a_reboot_shares_serve_slots_and_claims_of_controllers_again(harness: Harness, share: Share) -> None:
     """A reboot ends every container and empties /run; what is left are the kubelet's checkpoints."""
     with (
         harness.share("lent", delivery="ResourceClaim", sizes=SIZES, per_node=1) as lent,

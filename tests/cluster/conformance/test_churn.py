@@ -30,7 +30,7 @@ def by_claim(tenant: Tenant, name: str) -> Object:
 
 @pytest.mark.takes(60)
 @pytest.mark.parametrize(("delivery", "pod"), [("slots", by_slot), ("claims", by_claim)])
-def test_rounds_of_clients_at_once_leave_nothing_behind_even_if_the_agent_is_replaced_amid_them(
+def test_rounds_of_clients_leave_nothing_though_the_agent_is_replaced(
     harness: Harness, rounds: int, delivery: str, pod: Pod
 ) -> None:
     with harness.share("busy", per_gpu=PER_GPU, **SPECS[delivery]) as share, harness.namespace() as tenant:

@@ -51,9 +51,7 @@ def is_gone(tenant: Tenant, name: str) -> bool:
     return tenant.kubectl.find("pod", name) is None
 
 
-def test_what_comes_and_goes_while_the_agent_is_away_is_served_and_released_once_it_is_back(
-    harness: Harness, tenant: Tenant
-) -> None:
+def test_claims_that_come_and_go_without_agent_are_settled_later(harness: Harness, tenant: Tenant) -> None:
     start(tenant, "leaves", "stays")
     check_limits(tenant, "leaves")
     check_limits(tenant, "stays")
@@ -77,7 +75,7 @@ def health(tenant: Tenant, name: str) -> str:
     return str(told[0]) if told else ""
 
 
-def test_the_health_of_a_claims_gpu_follows_its_daemon_in_the_status_of_the_pod(
+def test_a_pods_status_shows_the_health_of_its_claims_gpu_and_daemon(
     harness: Harness, share: Share, tenant: Tenant
 ) -> None:
     """The container has no process on the GPU, so that the end of the MPS daemon does not end it."""
@@ -133,9 +131,7 @@ def kubelet_away(harness: Harness) -> Iterator[None]:
         kill_kubelet(harness)
 
 
-def test_what_comes_and_goes_while_the_kubelet_is_away_is_served_and_released_once_it_is_back(
-    harness: Harness, tenant: Tenant
-) -> None:
+def test_claims_that_come_and_go_without_kubelet_are_settled_later(harness: Harness, tenant: Tenant) -> None:
     start(tenant, "leaves", "forced", "stays")
     for name in ("leaves", "forced", "stays"):
         check_limits(tenant, name)
@@ -160,9 +156,7 @@ def spec_of(harness: Harness, tenant: Tenant) -> Path:
     return path
 
 
-def test_a_claim_whose_record_on_the_node_is_garbled_keeps_nobody_from_starting_and_goes_with_its_pod(
-    harness: Harness, tenant: Tenant
-) -> None:
+def test_a_claim_with_a_garbled_record_delays_none_and_goes_with_its_pod(harness: Harness, tenant: Tenant) -> None:
     start(tenant, "garbled")
     check_limits(tenant, "garbled")
     spec_of(harness, tenant).write_text('{"cdiVersion": "0.6.0", "kind": "claim.gpus')

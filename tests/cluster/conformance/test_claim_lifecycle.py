@@ -129,7 +129,7 @@ def test_a_pod_that_has_ended_holds_nothing_although_it_is_still_there(
     assert len(tenant.pods()) == len(pods)
 
 
-def test_a_claim_goes_from_one_pod_to_the_next_and_never_serves_two_at_once(harness: Harness, tenant: Tenant) -> None:
+def test_a_claim_goes_from_pod_to_pod_and_never_serves_two_at_once(harness: Harness, tenant: Tenant) -> None:
     """Kubernetes lets pods share a claim, and asks its driver only before the first of them: each would have the whole
     grant.
     """

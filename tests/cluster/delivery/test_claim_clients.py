@@ -90,7 +90,7 @@ def test_clients_of_one_gpu_get_each_what_its_claim_says(harness: Harness, share
     assert found == [], "a client within its claim was found to use more than granted"
 
 
-def test_a_claim_that_fits_nowhere_waits_and_is_told_why_until_there_is_room(tenant: Tenant) -> None:
+def test_a_claim_that_fits_nowhere_is_told_why_until_there_is_room(tenant: Tenant) -> None:
     tenant.start(sized(tenant, "half", "large"), sized(tenant, "other-half", "large"))
     for name in ("half", "other-half"):
         assert limits(tenant, name)[0] == 50
@@ -139,7 +139,7 @@ def restart_kubelet(harness: Harness) -> None:
     processes.replace(harness.layout, "kubelet", signal.SIGTERM)
 
 
-def test_clients_go_on_while_agent_and_kubelet_restart_and_others_start_after(harness: Harness, tenant: Tenant) -> None:
+def test_clients_go_on_while_agent_and_kubelet_restart_and_others_start(harness: Harness, tenant: Tenant) -> None:
     names = [f"stays-{number}" for number in range(2)]
     tenant.start(*(sized(tenant, name, "small", "depart", "--report-every", "0.3") for name in names))
     for name in names:

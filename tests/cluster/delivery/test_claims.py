@@ -42,9 +42,7 @@ def dry_run(tenant: Tenant, body: Object) -> Object:
     return created
 
 
-def test_a_share_gets_its_classes_and_a_template_for_each_size_where_it_may_be_used(
-    harness: Harness, tenant: Tenant
-) -> None:
+def test_a_share_gets_classes_and_a_template_of_each_size_where_allowed(harness: Harness, tenant: Tenant) -> None:
     own = harness.kubectl.get("deviceclass", OWN)["spec"]
     assert own["extendedResourceName"] == "gpushare.dev/claimed"
     assert "extendedResourceName" not in harness.kubectl.get("deviceclass", SMALL)["spec"]

@@ -65,7 +65,7 @@ def _startup_taints(harness: Harness) -> list[str]:
 
 
 @pytest.mark.takes(46)
-def test_fifty_pods_at_once_never_exceed_sixteen_slots_nor_eight_on_one_gpu(harness: Harness) -> None:
+def test_fifty_pods_at_once_never_exceed_sixteen_slots_nor_eight_on_a_gpu(harness: Harness) -> None:
     with harness.share("burst", per_gpu=8) as share, harness.namespace() as tenant:
         share.wait_capacity(8 * GPUS)
         batch = [tenant.pod(f"p{number}", "burst", "limits", "--hold", "4", grace=1) for number in range(50)]
@@ -93,7 +93,7 @@ def watch_until_done(harness: Harness, tenant: Tenant, share: str, pods: int, sl
         time.sleep(0.3)
 
 
-def test_shrinking_from_eight_to_four_lets_running_pods_be_and_bounds_the_new_ones(harness: Harness) -> None:
+def test_a_share_that_shrinks_from_eight_to_four_bounds_new_pods_alone(harness: Harness) -> None:
     with harness.share("shrink", per_node=1, per_gpu=8) as share, harness.namespace() as tenant:
         share.wait_capacity(8)
         names = tenant.neighbours("shrink", 8)
@@ -117,7 +117,7 @@ def test_shrinking_from_eight_to_four_lets_running_pods_be_and_bounds_the_new_on
 
 
 @pytest.mark.takes(50)
-def test_fifty_pods_at_once_get_through_while_their_share_shrinks_and_so_does_the_kubelet(harness: Harness) -> None:
+def test_fifty_pods_get_through_while_share_and_kubelet_shrink(harness: Harness) -> None:
     kubelet = processes.components(harness.layout)["kubelet"].pid
     with harness.share("wave", per_gpu=8) as share, harness.namespace() as tenant:
         share.wait_capacity(8 * GPUS)

@@ -137,7 +137,7 @@ def test_two_for_notebooks_four_for_services_and_the_rest_whole(eight: Harness) 
         offered(eight, NVIDIA, 0)
 
 
-def test_a_share_gives_whole_gpus_under_its_own_name_and_the_webhook_adds_nothing(eight: Harness) -> None:
+def test_a_share_gives_whole_gpus_by_its_own_name_without_the_webhook(eight: Harness) -> None:
     whole_share(eight, "own", None, gpus={"perNode": 2})
     try:
         offered(eight, "gpushare.dev/own", 2)

@@ -14,7 +14,7 @@ from tests.cluster.tools.test_metrics import Scraped
 WITHIN_SECONDS = 60
 
 
-def test_each_agent_renews_a_lease_of_its_nodes_name_that_goes_with_its_gpunode(harness: Harness) -> None:
+def test_an_agent_renews_a_lease_of_its_nodes_name_owned_by_its_gpunode(harness: Harness) -> None:
     wait_until("the Lease", lambda: harness.system.find("lease", NODE))
     lease = harness.system.get("lease", NODE)
     first = lease["spec"]["renewTime"]
@@ -26,7 +26,7 @@ def test_each_agent_renews_a_lease_of_its_nodes_name_that_goes_with_its_gpunode(
 
 
 @pytest.mark.takes(150)
-def test_without_its_agent_a_node_is_unknown_within_a_minute_and_well_again_with_it(harness: Harness) -> None:
+def test_a_node_without_agent_is_unknown_within_a_minute_and_recovers(harness: Harness) -> None:
     with harness.share("watched") as share, harness.namespace() as tenant:
         (pod,) = tenant.neighbours("watched", 1)
         wait_until("AgentReporting", lambda: reporting(harness).get("status") == "True", 30)

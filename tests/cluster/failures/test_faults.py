@@ -68,7 +68,7 @@ def driver(harness: Harness) -> Iterator[DriverChannel]:
         channel.close()
 
 
-def test_an_idle_client_that_outlives_a_fault_is_ended_after_fault_timeout_and_the_gpu_serves_again(
+def test_an_idle_client_that_outlives_a_fault_is_ended_after_faulttimeout(
     harness: Harness,
 ) -> None:
     """It is told before and after; it has the timeout; nobody may start on the GPU in between."""
@@ -94,7 +94,7 @@ def test_an_idle_client_that_outlives_a_fault_is_ended_after_fault_timeout_and_t
         wait_node_event(harness, "FaultedClientsEnded", uuid)
 
 
-def test_after_a_fault_without_survivors_the_next_client_finds_a_server_that_holds_the_gpu(harness: Harness) -> None:
+def test_a_client_after_a_fault_without_survivors_finds_a_new_server(harness: Harness) -> None:
     with harness.share("brief", per_node=1) as share, harness.namespace() as tenant:
         server = daemon_of(harness, share)["serverPid"]
         tenant.start(program(tenant, "brief", "culprit", CULPRIT, "1"))
@@ -113,7 +113,7 @@ def test_after_a_fault_without_survivors_the_next_client_finds_a_server_that_hol
         assert "came-after" not in note
 
 
-def test_a_daemon_that_keeps_dying_is_started_ever_more_slowly_and_told_with_its_end(harness: Harness) -> None:
+def test_a_daemon_that_keeps_dying_starts_ever_more_slowly_and_is_told(harness: Harness) -> None:
     with harness.share("dying", per_node=1) as share:
         for restarts in range(1, 4):
             signal_in_node(harness, daemon_of(harness, share)["controlPid"], "KILL")
@@ -124,7 +124,7 @@ def test_a_daemon_that_keeps_dying_is_started_ever_more_slowly_and_told_with_its
         share.wait_ready()
 
 
-def test_a_wedged_server_is_told_and_its_gpu_takes_nobody_until_it_answers_again(harness: Harness) -> None:
+def test_a_wedged_server_is_told_and_its_gpu_takes_no_pod_until_it_answers(harness: Harness) -> None:
     with harness.share("wedged", per_node=1) as share, harness.namespace() as tenant:
         server = daemon_of(harness, share)["serverPid"]
         signal_in_node(harness, server, "STOP")
@@ -139,7 +139,7 @@ def test_a_wedged_server_is_told_and_its_gpu_takes_nobody_until_it_answers_again
         assert tenant.wait_event("next", "limits")["problems"] == []
 
 
-def test_a_full_client_table_withdraws_free_slots_and_hurts_no_running_client(harness: Harness) -> None:
+def test_a_full_client_table_withdraws_free_slots_and_hurts_no_client(harness: Harness) -> None:
     with harness.share("crowded", per_node=1, memory={"default": "512Mi"}) as share, harness.namespace() as tenant:
         names = tenant.neighbours("crowded", 2)
         start(tenant, program(tenant, "crowded", "crowd", CROWD, annotations={"gpushare.dev/threads": "5"}))

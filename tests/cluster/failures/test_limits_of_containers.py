@@ -127,7 +127,7 @@ def last_end(harness: Harness) -> str:
 
 
 @pytest.mark.takes(90)
-def test_an_mps_pod_that_runs_out_of_memory_ends_the_clients_of_its_gpus_alone_and_serves_again(
+def test_an_mps_pod_out_of_memory_ends_its_own_clients_alone_and_recovers(
     harness: Harness,
 ) -> None:
     with (

@@ -70,9 +70,7 @@ def restarts(pod: Object) -> int:
 
 
 @pytest.mark.takes(200)
-def test_what_starts_ends_and_faults_while_the_api_server_stands_still_is_told_and_settled_afterwards(
-    harness: Harness, pause: float
-) -> None:
+def test_what_happens_while_the_api_server_stands_still_is_told_afterwards(harness: Harness, pause: float) -> None:
     seconds = max(pause, STILL_SECONDS)
     with (
         harness.share("calm", per_node=1) as calm,
@@ -114,7 +112,7 @@ def restarted(tenant: Tenant, name: str) -> list[Object]:
 
 
 @pytest.mark.takes(200)
-def test_an_agent_that_stands_still_is_told_and_replaced_and_what_ended_meanwhile_is_settled(harness: Harness) -> None:
+def test_an_agent_that_stands_still_is_replaced_and_ends_are_settled(harness: Harness) -> None:
     with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:
         names = tenant.neighbours("calm", 2)
         start(tenant, program(tenant, "calm", "brief", BRIEF, "15"), program(tenant, "calm", "deleted", BRIEF, "600"))
@@ -136,7 +134,7 @@ def test_an_agent_that_stands_still_is_told_and_replaced_and_what_ended_meanwhil
 
 @pytest.mark.takes(40)
 @pytest.mark.parametrize("part", ["operator", "mps", "kubelet", "etcd"])
-def test_while_another_part_stands_still_clients_go_on_and_what_ended_is_found_afterwards(
+def test_clients_go_on_while_a_part_stands_still_and_ends_are_found_later(
     harness: Harness, pause: float, part: str
 ) -> None:
     with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:

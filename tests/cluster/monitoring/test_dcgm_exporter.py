@@ -86,7 +86,7 @@ def fleet(fresh: Harness) -> Iterator[Fleet]:
         fresh.kubectl.delete("gpushare", "training")
 
 
-def test_as_it_comes_it_names_the_pod_of_a_whole_gpu_and_none_of_a_shared_one(fleet: Fleet) -> None:
+def test_the_exporter_by_default_names_pods_of_whole_gpus_alone(fleet: Fleet) -> None:
     found = fleet.exported("plain")
     assert found[fleet.whole] == [Series(WATTS + 2, fleet.named("whole"))]
     assert found[fleet.slots] == [Series(WATTS, {})]
@@ -99,7 +99,7 @@ def test_with_the_shares_resource_one_of_its_pods_gets_the_figure_of_all(fleet: 
     assert shown.labels in (fleet.named("first"), fleet.named("second"))
 
 
-def test_with_virtual_gpus_each_pod_of_a_slot_gets_the_figure_of_the_whole_gpu(fleet: Fleet) -> None:
+def test_each_pod_of_a_slot_gets_the_whole_gpus_figure_with_virtual_gpus(fleet: Fleet) -> None:
     found = fleet.exported(
         "virtual", NvidiaResourceNames=["gpushare.dev/batch"], KubernetesVirtualGPUs=True, KubernetesEnablePodUID=True
     )
@@ -113,7 +113,7 @@ def test_with_virtual_gpus_each_pod_of_a_slot_gets_the_figure_of_the_whole_gpu(f
     assert found[fleet.claim] == [Series(WATTS + 1, {})]
 
 
-def test_with_dra_it_waits_for_an_api_that_kubernetes_no_longer_serves_and_exports_nothing(fleet: Fleet) -> None:
+def test_the_exporter_with_dra_waits_for_an_api_that_is_gone(fleet: Fleet) -> None:
     """It reads ResourceSlices of v1beta1 before it starts; this cluster serves v1 alone, as is Kubernetes' default."""
     served = fleet.harness.kubectl("api-versions").split()
     assert "resource.k8s.io/v1" in served

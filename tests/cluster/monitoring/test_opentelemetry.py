@@ -35,9 +35,7 @@ def latest(sent: Path, name: str, **attributes: str) -> dict[str, Point]:
     return {it.attributes["hw.id"]: it for it in found}
 
 
-def test_gpus_and_containers_have_the_names_and_attributes_of_the_semantic_conventions(
-    fresh: Harness, tmp_path: Path
-) -> None:
+def test_gpus_and_containers_have_the_attributes_of_semantic_conventions(fresh: Harness, tmp_path: Path) -> None:
     program = build_component(COLLECTOR, cache_root()) / "otelcol"
     subprocess.run([program, "validate", f"--config={CONFIGURATION}"], timeout=60, check=True)
     with (

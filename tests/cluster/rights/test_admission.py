@@ -60,7 +60,7 @@ def test_an_unknown_share_is_refused_with_the_one_that_was_meant(tenant: Tenant)
     assert 'no GpuShare "inferense"; did you mean "inference"?' in message
 
 
-def test_a_second_slot_an_init_container_a_tenants_variable_and_an_nvidia_gpu_are_refused(tenant: Tenant) -> None:
+def test_a_second_slot_an_init_container_and_own_variables_are_refused(tenant: Tenant) -> None:
     two = tenant.pod("p", "inference", "limits")
     two["spec"]["containers"][0]["resources"]["limits"]["gpushare.dev/inference"] = "2"
     assert '"2"' in refusal(tenant, two)

@@ -75,7 +75,7 @@ def pod_with_a_root_helper(tenant: Tenant, share: str) -> dict[str, Any]:
     return pod
 
 
-def test_root_beside_a_client_that_passes_its_pipe_directory_on_can_end_and_ask_nothing(harness: Harness) -> None:
+def test_root_with_a_clients_pipe_directory_can_end_and_ask_nothing(harness: Harness) -> None:
     with harness.share("leaked", per_node=1) as share, harness.namespace(enforce="baseline") as tenant:
         names = tenant.neighbours("leaked", 2)
         daemon = daemon_of(harness, share)
@@ -124,7 +124,7 @@ time.sleep(3600)
 """It has its socket to the MPS server, which waits for it to say who it is."""
 
 
-def test_a_program_cannot_raise_its_threads_nor_start_more_processes_nor_hold_up_its_neighbours(
+def test_a_program_cannot_raise_threads_add_processes_or_delay_neighbours(
     harness: Harness,
 ) -> None:
     with harness.share("bounded", per_node=1) as share, harness.namespace() as tenant:
@@ -165,7 +165,7 @@ except CudaError:
 """Its context was ended: it replaces its program, in the same process, and makes another one."""
 
 
-def test_a_process_whose_context_was_ended_cannot_return_and_be_killed_in_mid_kernel(harness: Harness) -> None:
+def test_a_process_whose_context_was_ended_cannot_return_in_mid_kernel(harness: Harness) -> None:
     with harness.share("returned", per_node=1), harness.namespace() as tenant:
         names = tenant.neighbours("returned", 2)
         tenant.start(tenant.pod("victim", "returned", command=["python3", "-c", RETURN], grace=5))

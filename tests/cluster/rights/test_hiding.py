@@ -10,7 +10,7 @@ LONG = "a" * 199 + "-b"
 """Of an event's name its first 200 characters are a part, which would end in `-`."""
 
 
-def test_neither_annotations_nor_a_long_name_hide_who_uses_more_than_granted(harness: Harness) -> None:
+def test_annotations_and_a_long_name_hide_no_use_above_the_grant(harness: Harness) -> None:
     with harness.share("seen", per_node=1, enforcement="Terminate"), harness.namespace(prefix="t") as tenant:
         names = tenant.neighbours("seen", 2)
         start_offender(tenant, LONG, "seen", annotations={"kubernetes.io/config.hash": HASH}, finally_do="linger")
@@ -50,7 +50,7 @@ def test_the_kubelet_starts_nothing_for_a_false_mirror_pod_and_removes_it(harnes
         assert started == []
 
 
-def test_a_pod_that_asks_for_none_of_nvidias_gpus_keeps_no_gpu_from_a_share(harness: Harness) -> None:
+def test_a_pod_that_asks_for_no_nvidia_gpu_keeps_no_gpu_from_a_share(harness: Harness) -> None:
     with harness.namespace() as other:
         pod = plain_pod(other, "charted")
         [container] = pod["spec"]["containers"]

@@ -65,7 +65,7 @@ def test_an_agent_renews_the_lease_of_its_own_node_alone(harness: Harness) -> No
     assert "alone, not" in refusal(acting_as(harness, AGENT, node="here"), *PATCH, body=lease(NODE))
 
 
-def test_an_agent_takes_the_operators_lease_not_even_on_a_node_of_that_name(harness: Harness) -> None:
+def test_an_agent_cannot_take_the_operators_lease_on_a_node_of_that_name(harness: Harness) -> None:
     refusal(acting_as(harness, AGENT, node=OPERATOR), *PATCH, body=lease(OPERATOR))
 
 

@@ -15,7 +15,7 @@ from tests.cluster.harness import NODE, Harness, wait_until
 from tests.cluster.rights.policies import AGENT, OPERATOR, Change, acting_as, refusal
 
 
-def test_the_operator_writes_of_a_gpunodes_status_that_its_agent_is_silent_and_no_more(harness: Harness) -> None:
+def test_the_operator_writes_only_a_silent_agent_into_a_gpunodes_status(harness: Harness) -> None:
     wait_until("conditions", lambda: len(harness.gpu_node()["status"].get("conditions", [])) >= 4)
     current = harness.gpu_node()["status"]["conditions"]
     unknown = [{**it, "status": "Unknown", "reason": "AgentSilent"} for it in current]

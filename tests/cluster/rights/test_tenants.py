@@ -61,15 +61,13 @@ DRY = ("create", "--dry-run=server", "-f", "-")
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "CronJob"])
-def test_who_applies_an_owner_is_warned_of_what_its_pods_will_get_and_not_where_they_are_right(
-    tenant: Tenant, kind: str
-) -> None:
+def test_an_owners_author_is_warned_of_what_its_pods_get_if_it_is_wrong(tenant: Tenant, kind: str) -> None:
     told = warned(tenant, *DRY, body=owner(tenant, kind, "tenantz"))
     assert f'Warning: pods of this {kind} {REFUSED} "tenantz"; did you mean "tenants"?' in told
     assert warned(tenant, *DRY, body=owner(tenant, kind, "tenants")) == ""
 
 
-def test_a_new_template_is_warned_about_and_a_new_number_of_replicas_is_not(tenant: Tenant) -> None:
+def test_a_new_template_is_warned_about_and_new_replicas_are_not(tenant: Tenant) -> None:
     wrong = owner(tenant, "Deployment", "tenantz")
     wrong["spec"]["replicas"] = 0
     assert REFUSED in warned(tenant, "apply", "-f", "-", body=wrong)
@@ -82,7 +80,7 @@ def test_a_new_template_is_warned_about_and_a_new_number_of_replicas_is_not(tena
         tenant.kubectl.delete("deployment", "web")
 
 
-def test_a_pod_with_what_has_no_effect_or_endangers_its_neighbours_is_admitted_with_a_warning(tenant: Tenant) -> None:
+def test_a_pod_without_effect_or_that_endangers_others_gets_a_warning(tenant: Tenant) -> None:
     hidden = [{"name": "CUDA_VISIBLE_DEVICES", "value": "1"}]
     pod = tenant.pod("p", "tenants", "limits", annotations={"gpushare.dev/mem": "4Gi"}, grace=0, env=hidden)
     pod["spec"]["containers"][0]["lifecycle"] = {"preStop": {"exec": {"command": ["true"]}}}
@@ -97,7 +95,7 @@ def test_a_slot_of_zero_is_as_good_as_none(tenant: Tenant) -> None:
     assert warned(tenant, *DRY, body=pod) == ""
 
 
-def test_who_debugs_a_client_by_an_ephemeral_container_is_told_that_it_has_no_gpu(tenant: Tenant) -> None:
+def test_an_ephemeral_containers_author_is_told_that_it_has_no_gpu(tenant: Tenant) -> None:
     tenant.start(tenant.pod("debugged", "tenants", "limits", "--hold", "3600"))
     try:
         tenant.wait_event("debugged", "limits")
@@ -129,9 +127,7 @@ def granted(tenant: Tenant, name: str) -> list[Object]:
     return [event for event in tenant.kubernetes_events(name) if event["reason"] == "GpuPartGranted"]
 
 
-def test_who_may_view_the_cluster_may_read_shares_and_who_may_view_a_namespace_reads_no_names_of_others(
-    harness: Harness, tenant: Tenant
-) -> None:
+def test_viewers_of_the_cluster_read_shares_and_of_a_namespace_no_others(harness: Harness, tenant: Tenant) -> None:
     harness.kubectl("create", "clusterrolebinding", "viewers", "--clusterrole=view", "--group=viewers")
     tenant.kubectl("create", "rolebinding", "viewers", "--clusterrole=view", "--user=inside")
     try:

@@ -51,7 +51,7 @@ def restarts(tenant: Tenant) -> set[int]:
     return {it["restartCount"] for pod in tenant.pods() for it in pod["status"].get("containerStatuses", [])}
 
 
-def test_a_change_of_settings_waits_for_clients_counts_them_and_rolls_when_they_are_gone(harness: Harness) -> None:
+def test_a_change_of_settings_waits_for_clients_and_rolls_after_them(harness: Harness) -> None:
     with harness.share("change", per_node=1) as share, harness.namespace() as tenant:
         names = tenant.neighbours("change", 2)
         before = uid(harness, share)
@@ -89,7 +89,7 @@ def node_condition(harness: Harness) -> dict[str, Any]:
     return waiting if waiting.get("status") == "True" and "pods " in waiting["message"] else {}
 
 
-def test_once_maxwait_is_over_clients_are_ended_in_order_and_start_again_on_the_new_daemon(harness: Harness) -> None:
+def test_clients_are_ended_in_order_after_maxwait_and_start_again(harness: Harness) -> None:
     with harness.share("hurried", per_node=1, maxWait="8s") as share, harness.namespace() as tenant:
         names = tenant.neighbours("hurried", 2, restart="Always")
         before = uid(harness, share)
@@ -139,7 +139,7 @@ def pin(harness: Harness, old: str, new: str) -> None:
     harness.kubectl("replace", "-f", "-", stdin=policy.replace(old, new))
 
 
-def test_an_image_that_cannot_be_pulled_stops_the_roll_out_and_the_last_one_resumes_it(harness: Harness) -> None:
+def test_an_unavailable_image_stops_the_rollout_and_the_last_resumes_it(harness: Harness) -> None:
     failing, busy = harness.share("failing", per_node=1), harness.share("busy", per_node=1)
     with failing as share, busy as neighbour, harness.namespace() as tenant:
         (name,) = tenant.neighbours("busy", 1)

@@ -159,7 +159,7 @@ def test_what_a_share_gives_and_under_which_name_is_immutable(harness: Harness, 
         harness.kubectl.delete("gpushare", "a", seconds=90)
 
 
-def test_the_status_of_an_agent_of_the_earlier_release_is_refused_and_the_last_one_stays(harness: Harness) -> None:
+def test_the_status_of_an_earlier_releases_agent_is_refused(harness: Harness) -> None:
     limits = {"threads": 25, "memoryMib": 16384, "priority": 0}
     daemon = {"uuid": "GPU-1", "share": "a", "wanted": limits, "inForce": limits}
     node = {
@@ -181,7 +181,7 @@ def test_explain_is_documentation(harness: Harness) -> None:
     assert "512Mi" in told
 
 
-def test_definitions_applied_by_hand_stay_so_and_the_chart_installs_beside_them(harness: Harness) -> None:
+def test_definitions_applied_by_hand_stay_and_the_chart_installs_beside(harness: Harness) -> None:
     """Rendered against the cluster, where another release's name stands for definitions that are not ours."""
     render = ("template", "--namespace", NAMESPACE, "--is-upgrade", "--dry-run=server")
     ours = harness.stack.helm(*render, RELEASE, str(CHART))

@@ -28,7 +28,7 @@ def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness:
         assert harness.capacity("leaving") == 0
 
 
-def test_a_share_with_maxwait_that_is_deleted_ends_its_clients_in_order_and_goes(harness: Harness) -> None:
+def test_a_deleted_share_with_maxwait_ends_its_clients_in_order_and_goes(harness: Harness) -> None:
     with harness.share("hasty", maxWait="5s") as share, harness.namespace() as tenant:
         names = tenant.neighbours("hasty", 2)
         share.delete(wait=False)
@@ -43,7 +43,7 @@ def told(tenant: Tenant, name: str) -> bool:
     return {"MaxWaitExpired", "ClientTerminated"} <= {it["reason"] for it in tenant.kubernetes_events(name)}
 
 
-def test_an_agent_that_was_away_during_the_deletion_gives_the_gpus_back_when_it_returns(harness: Harness) -> None:
+def test_an_agent_that_was_away_during_a_deletion_gives_the_gpus_back(harness: Harness) -> None:
     with harness.share("unattended") as share:
         away = '{"spec":{"template":{"spec":{"nodeSelector":{"gpushare-test":"%s"}}}}}'
         harness.system("patch", "daemonset", "gpushare-agent", "--type=merge", f"-p={away % 'away'}")
@@ -67,7 +67,7 @@ def test_deleting_a_share_without_clients_takes_seconds(harness: Harness) -> Non
         assert not harness.kubectl.find("gpushare", "brief")
 
 
-def test_a_share_that_was_restored_from_a_copy_with_its_finalizer_can_be_deleted(harness: Harness) -> None:
+def test_a_share_restored_from_a_copy_with_its_finalizer_can_be_deleted(harness: Harness) -> None:
     """As by a backup or GitOps: the finalizer is then another manager's, and an apply of ours cannot take it away."""
     with harness.share("first") as share:
         copy = share.get()

@@ -50,7 +50,7 @@ def serves_again(harness: Harness, share: Share, tenant: Tenant) -> None:
 
 
 @pytest.mark.takes(150)
-def test_clients_are_waited_for_then_shares_and_agent_let_go_of_the_driver_and_all_comes_back(harness: Harness) -> None:
+def test_shares_and_agent_let_go_of_the_driver_after_clients_and_come_back(harness: Harness) -> None:
     with harness.share("upgraded") as share, harness.namespace() as tenant, upgrades(harness):
         (client,) = tenant.neighbours("upgraded", 1)
         label(harness, f"{STATE}=upgrade-required")
@@ -81,7 +81,7 @@ def was_sent_away(harness: Harness) -> bool:
 
 
 @pytest.mark.takes(100)
-def test_with_maxwait_a_paused_label_ends_clients_in_order_and_their_pods_are_waited_for(harness: Harness) -> None:
+def test_a_paused_label_with_maxwait_ends_clients_in_order_and_awaits_pods(harness: Harness) -> None:
     with harness.share("paused", maxWait="5s") as share, harness.namespace() as tenant, upgrades(harness):
         names = tenant.neighbours("paused", 2)
         label(harness, f"{CLIENTS}=paused-for-driver-upgrade")

@@ -8,7 +8,7 @@ from tests.cluster.harness import NODE, Harness, Share
 EXAMPLES = REPOSITORY / "examples"
 
 
-def test_the_pod_of_the_readme_runs_on_its_share_and_has_what_it_was_granted(harness: Harness) -> None:
+def test_the_readmes_pod_runs_on_its_share_and_has_what_it_was_granted(harness: Harness) -> None:
     harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite")
     share = Share(harness, "inference")
     with harness.namespace() as tenant:

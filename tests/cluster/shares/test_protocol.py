@@ -43,7 +43,7 @@ def explained(harness: Harness, share: Share) -> str:
     return harness.system("logs", f"--selector=gpushare.dev/share={share.name}", "--container=mps", "--tail=-1")
 
 
-def test_a_615_driver_serves_containers_by_namespaces_without_harm_and_a_580_driver_by_v2(
+def test_a_615_driver_serves_by_namespaces_and_a_580_driver_by_v2(
     changed_driver: Harness,
 ) -> None:
     served_by_namespaces(with_driver(changed_driver, "615.71.09"))

@@ -63,7 +63,7 @@ def seen(tenant: Tenant, name: str, share: str, **options: Any) -> dict[str, Any
 
 
 @pytest.mark.usefixtures("driver")
-def test_a_client_sees_its_grant_where_the_share_says_so_and_the_whole_gpu_where_not(harness: Harness) -> None:
+def test_a_client_sees_its_grant_if_the_share_says_so_else_the_whole_gpu(harness: Harness) -> None:
     with harness.share("shown", per_node=1) as share, harness.namespace() as tenant:
         plain = seen(tenant, "plain", "shown")
         assert plain["memory"] == [70 * GIB, 80 * GIB, 80 * GIB, 42]

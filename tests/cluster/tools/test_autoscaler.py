@@ -232,9 +232,7 @@ def first_node(harness: Harness, log: Path) -> str:
     return node
 
 
-def test_a_node_comes_for_a_pod_stays_closed_until_it_serves_and_goes_when_nobody_needs_it(
-    fresh: Harness, program: Path
-) -> None:
+def test_a_node_comes_for_a_pod_opens_once_it_serves_and_goes_when_unused(fresh: Harness, program: Path) -> None:
     with share_and_pod(fresh) as tenant, autoscaler(fresh, program, TAINT) as log:
         machine = Machine(fresh, first_node(fresh, log))
         machine.boot()
@@ -297,9 +295,7 @@ def starter(tenant: Tenant) -> Object:
     return pod
 
 
-def test_claims_bring_nodes_to_a_group_once_a_node_of_it_has_served_and_from_then_on_from_zero_too(
-    fresh: Harness, program: Path
-) -> None:
+def test_claims_bring_nodes_to_a_group_once_a_node_of_the_group_has_served(fresh: Harness, program: Path) -> None:
     """What a node will offer to claims no provider can say: cluster-autoscaler learns it from a node, and remembers."""
     share = Share(fresh, "scaled")
     share.apply(**CLAIMS)

@@ -105,7 +105,7 @@ def uninstall(harness: Harness, *options: str) -> None:
     harness.stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", *options)
 
 
-def test_an_uninstallation_while_there_is_a_share_is_refused_and_changes_nothing(fresh: Harness, early: Share) -> None:
+def test_an_uninstallation_with_a_share_is_refused_and_changes_nothing(fresh: Harness, early: Share) -> None:
     with fresh.namespace() as tenant:
         install(fresh.stack, "--set=operator.logLevel=WARNING")
         (name,) = tenant.neighbours("early", 1)
@@ -148,7 +148,7 @@ def test_an_installation_that_never_came_up_is_uninstalled_at_once(bare: Harness
     )
 
 
-def test_an_uninstallation_leaves_what_is_documented_and_without_the_definitions_nothing(bare: Harness) -> None:
+def test_an_uninstallation_leaves_what_is_documented_and_no_more(bare: Harness) -> None:
     prepare_namespace(bare.kubectl, NAMESPACE, "privileged")
     new = {("ConfigMap", NAMESPACE, "kube-root-ca.crt"), ("ServiceAccount", NAMESPACE, "default")}
     wait_until("nothing of an earlier test", lambda: {it for it in objects(bare) if it[1] == NAMESPACE} == new, 60)
@@ -182,9 +182,7 @@ def objects(harness: Harness) -> set[tuple[str, str, str]]:
     }
 
 
-def test_uninstalled_after_its_shares_the_node_is_as_before_and_the_definitions_stay(
-    fresh: Harness, early: Share
-) -> None:
+def test_a_node_uninstalled_after_its_shares_is_as_before(fresh: Harness, early: Share) -> None:
     early.delete()
     uninstall(fresh)
     assert fresh.kubectl.items("gpushares") == []
@@ -214,9 +212,7 @@ def test_a_share_left_behind_past_the_hook_goes_with_the_next_installation(fresh
         wait_until("its MPS pod has ended", lambda: not mps_uids(fresh))
 
 
-def test_where_it_was_chosen_an_uninstallation_deletes_the_shares_and_waits_for_their_clients(
-    fresh: Harness, installed: Harness
-) -> None:
+def test_an_uninstallation_that_deletes_shares_waits_for_their_clients(fresh: Harness, installed: Harness) -> None:
     install(fresh.stack, *DELETING)
     with fresh.share("chosen", per_node=1) as share, fresh.namespace() as tenant:
         (name,) = tenant.neighbours("chosen", 1)

@@ -11,7 +11,7 @@ def events_of(harness: Harness, share: Share, reason: str) -> list[Object]:
     return [it for it in listed if it["regarding"].get("uid") == uid and it["reason"] == reason]
 
 
-def test_a_share_that_comes_and_goes_leaves_one_event_of_each_kind_with_a_series(harness: Harness) -> None:
+def test_a_share_that_comes_and_goes_leaves_one_event_of_each_kind(harness: Harness) -> None:
     with harness.share("flaps", per_node=1) as share:
         for _ in range(2):
             share.apply(per_node=1, gpus={"products": ["NVIDIA Nothing"], "perNode": 1})
@@ -29,7 +29,7 @@ def counted(harness: Harness, share: Share, reason: str, times: int) -> list[Obj
     return found if any((it.get("series") or {}).get("count") == times for it in found) else None
 
 
-def test_a_share_that_is_made_and_deleted_without_trouble_says_so_without_a_warning(harness: Harness) -> None:
+def test_a_share_made_and_deleted_without_trouble_has_no_warning(harness: Harness) -> None:
     """Each of its GPUs comes, drains and goes once; its daemons' start is no problem."""
     with harness.share("smooth", per_node=1) as share:
         uid = share.get()["metadata"]["uid"]

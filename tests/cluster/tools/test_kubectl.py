@@ -86,7 +86,7 @@ def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness
     assert [it for it in ask(harness, "check")["checks"] if it["level"] != "ok"] == []
 
 
-def test_a_pod_that_defragment_names_leaves_a_gpu_free_when_it_is_started_again(harness: Harness) -> None:
+def test_a_pod_that_defragment_names_leaves_a_gpu_free_once_started_again(harness: Harness) -> None:
     clients: dict[str, Any] = SPEC["clients"]
     with harness.share("scattered", clients=clients) as share, harness.namespace() as tenant:
         apart = deployment("apart", tenant.pod("any", "scattered", "depart", grace=1))
@@ -111,7 +111,7 @@ def _held(harness: Harness, share: str) -> list[int]:
     return sorted(harness.held_by_gpu(share).values())
 
 
-def test_a_share_that_the_webhook_refuses_is_refused_by_plan_with_its_words(harness: Harness, tmp_path: Path) -> None:
+def test_a_share_that_the_webhook_refuses_is_refused_by_plan_in_its_words(harness: Harness, tmp_path: Path) -> None:
     file = tmp_path / "share.yaml"
     file.write_text(json.dumps(gpu_share("wrong", SPEC | {"gpus": {"products": [" "]}})))
     done = plugin(harness, "plan", str(file))
@@ -155,7 +155,7 @@ def test_why_and_describe_name_what_holds_a_pod_back_and_where_that_stands(harne
         assert why(harness, tenant, "absent", NO_IMAGE)["stage"] == "start"
 
 
-def test_who_may_view_one_namespace_alone_sees_its_pods_grants_and_gpus_and_is_told_what_not(harness: Harness) -> None:
+def test_a_viewer_of_one_namespace_is_told_what_is_hidden(harness: Harness) -> None:
     with harness.share("seen", per_node=1, per_gpu=2), harness.namespace() as tenant, harness.namespace() as other:
         tenant.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", "--user=viewer")
         (own,), _ = tenant.neighbours("seen", 1), other.neighbours("seen", 1)

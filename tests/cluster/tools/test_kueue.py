@@ -149,7 +149,7 @@ def waits(harness: Harness, tenant: Tenant, name: str, lacking: str) -> None:
     assert pods_of(tenant, name) == []
 
 
-def test_slots_are_quota_of_which_a_team_borrows_what_the_other_leaves_and_gives_it_back_without_harm(
+def test_slots_are_quota_that_a_team_borrows_and_gives_back_without_harm(
     fresh: Harness,
 ) -> None:
     with example_share(fresh, "batch"), team(fresh, "team-a") as a, team(fresh, "team-b") as b:
@@ -179,7 +179,7 @@ def told_later(tenant: Tenant, name: str) -> str:
     return str(wait_until(f"Kueue looks at {name}", lambda: told(tenant, name).get("message"), 60))
 
 
-def test_a_more_urgent_job_takes_the_slot_of_one_in_mid_kernel_and_no_neighbour_is_harmed(fresh: Harness) -> None:
+def test_an_urgent_job_takes_the_slot_of_one_in_mid_kernel_without_harm(fresh: Harness) -> None:
     with example_share(fresh, "batch"), team(fresh, "team-a") as a, team(fresh, "team-b") as b:
         b.kubectl.create(job(b.pod("other-team", "batch", *BESIDE), 2))
         a.kubectl.create(job(a.pod("steady", "batch", *BESIDE), **URGENT))
@@ -195,7 +195,7 @@ def test_a_more_urgent_job_takes_the_slot_of_one_in_mid_kernel_and_no_neighbour_
         waits(fresh, a, "victim", "gpushare.dev/batch")
 
 
-def test_claims_are_quota_by_size_and_plain_slots_of_their_share_by_its_name(fresh: Harness) -> None:
+def test_claims_are_quota_by_size_and_plain_slots_by_the_shares_name(fresh: Harness) -> None:
     with example_share(fresh, "mixed"), team(fresh, "team-a") as a, team(fresh, "team-b") as b:
         for tenant in (a, b):
             claims.wait_template(tenant, "small", "mixed")

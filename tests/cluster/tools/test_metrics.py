@@ -39,7 +39,7 @@ def scrape(harness: Harness, pod: str) -> Iterator[Any]:
         yield from family.samples
 
 
-def test_scraped_figures_are_those_that_kubectl_shows_and_go_with_their_pods(harness: Harness) -> None:
+def test_scraped_figures_are_those_of_kubectl_and_go_with_their_pods(harness: Harness) -> None:
     with harness.share("seen", per_node=1, per_gpu=4) as share, harness.namespace() as tenant:
         share.wait_capacity(4)
         names = tenant.neighbours("seen", 2, annotations={"gpushare.dev/memory": "4Gi"})

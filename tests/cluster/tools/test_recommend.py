@@ -38,7 +38,7 @@ def recommended(harness: Harness) -> dict[str, Any]:
     return answer
 
 
-def test_the_recommended_line_lowers_the_grant_of_new_clients_and_ends_none(harness: Harness) -> None:
+def test_the_recommended_line_lowers_new_clients_grant_and_ends_none(harness: Harness) -> None:
     wide: dict[str, Any] = {"per_node": 1, "per_gpu": 4, "memory": {"default": "16Gi"}}
     with harness.share("wide", **wide) as share, harness.namespace() as tenant:
         names = tenant.neighbours("wide", 2)

@@ -61,7 +61,7 @@ def test_each_end_of_a_supervisor_dooms_who_is_there_once() -> None:
     assert (set(shared.clients), shared.doomed) == ({"worker-2"}, {"worker-1"})
 
 
-def test_what_a_supervisor_did_while_it_was_judged_is_judged_again_and_anything_else_is_a_difference() -> None:
+def test_a_supervisors_own_writes_are_judged_again_others_are_differences() -> None:
     judged: list[int] = []
 
     def harmed() -> None:
@@ -73,7 +73,7 @@ def test_what_a_supervisor_did_while_it_was_judged_is_judged_again_and_anything_
     assert len(judged) == 3, "after each of two ends, and once more"
 
 
-def test_who_began_after_the_end_goes_on_and_who_lost_its_context_has_to_end() -> None:
+def test_a_client_that_began_later_goes_on_and_one_without_context_ends() -> None:
     clients = [
         Client("worker-1", "red", Kind.WORKER),
         Client("worker-2", "red", Kind.WORKER),

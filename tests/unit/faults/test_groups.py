@@ -67,7 +67,7 @@ def test_a_difference_is_halved_down_to_the_order_that_makes_it(orders: list[Ord
     assert found == [culprit]
 
 
-def test_orders_that_others_kept_from_being_reached_are_run_again_and_those_that_nobody_kept_are_not() -> None:
+def test_orders_that_others_kept_from_being_reached_are_run_again() -> None:
     orders = [Order(Point(f"{role}: replace it"), "before") for role in ROLES]
     assert again(orders, orders[:1], different=False) == [orders[1:]]
     assert again(orders, orders, different=False) == []

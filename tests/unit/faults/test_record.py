@@ -33,7 +33,7 @@ def test_another_campaign_knows_the_points_and_ends_of_the_stored_one(tmp_path: 
     assert len(Record(tmp_path / "points.json").settled()) == 3
 
 
-def test_what_was_different_is_tried_again_and_takes_the_place_of_the_earlier_result(tmp_path: Path) -> None:
+def test_a_different_result_is_tried_again_and_replaces_the_earlier_one(tmp_path: Path) -> None:
     record = played(tmp_path / "points.json")
     record.add([result(OPEN, "a client was harmed")])
     assert not record.settled()
@@ -41,7 +41,7 @@ def test_what_was_different_is_tried_again_and_takes_the_place_of_the_earlier_re
     assert Record(tmp_path / "points.json").settled() == {(OPEN.text, "before")}
 
 
-def test_a_scene_is_played_again_once_the_code_has_changed_and_forgets_the_points_that_are_no_more(
+def test_a_scene_whose_code_changed_is_played_again_and_forgets_old_points(
     tmp_path: Path,
 ) -> None:
     record = played(tmp_path / "points.json")

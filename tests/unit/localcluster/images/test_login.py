@@ -47,7 +47,7 @@ def test_a_file_of_logins_that_is_not_there_is_named() -> None:
 
 @needs_buildah
 @pytest.mark.parametrize("where", ["docker", "REGISTRY_AUTH_FILE"])
-def test_a_push_uses_the_login_of_docker_or_of_the_file_and_says_it_nowhere(
+def test_a_push_uses_the_login_of_docker_or_the_file_and_tells_no_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], where: str
 ) -> None:
     archive, cache = tmp_path / "image.tar", tmp_path / "cache"

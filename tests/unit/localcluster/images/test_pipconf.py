@@ -19,5 +19,5 @@ def test_pip_settings_that_only_fit_the_machine_are_left_behind() -> None:
     assert set(pipconf.settings(LISTING)) == {"index-url", "find-links", "cert"}
 
 
-def test_local_paths_of_pip_settings_are_mounted_except_the_certificates_of_every_base() -> None:
+def test_local_paths_of_pip_settings_are_mounted_except_certificates() -> None:
     assert [str(path) for path in pipconf.named_paths(pipconf.settings(LISTING))] == ["/opt/wheels"]
