@@ -1,6 +1,7 @@
 """What is scraped, by whom, and the alerts and the dashboard that come with it."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -56,7 +57,8 @@ def test_alerts_keep_prometheus_own_templates_and_point_to_where_the_runbooks_ar
     ]
     assert len(rules) > 10
     for rule in rules:
-        assert rule["annotations"]["runbook_url"] == f"https://wiki.example/gpushare/{rule['alert']}.md"
+        url = rule["annotations"]["runbook_url"]
+        assert re.fullmatch(rf"https://wiki\.example/gpushare/[a-z-]+\.md#{rule['alert'].lower()}", url)
     (down,) = [rule for rule in rules if rule["alert"] == "GpushareDown"]
     assert down["expr"] == f'up{{job="{NAMESPACE}/gpushare"}} == 0'
     assert "{{ $labels.pod }}" in down["annotations"]["description"]

@@ -1,8 +1,7 @@
-"""Alerts and dashboard: they ask for what is exported, and each alert has the page that it points to."""
+"""Alerts and dashboard: they ask for what is exported, and each alert has the runbook that it points to."""
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import yaml
 
 from localcluster.paths import REPOSITORY
 from tests.unit.docs.exported import exposed
+from tests.unit.docs.links import anchors
 from tests.unit.docs.promql import PromqlError, Query, parse
 
 CHART = REPOSITORY / "charts" / "gpushare"
@@ -26,6 +26,12 @@ SERIES = {"up": TARGET} | {
     for found in exposed()
     for name in found.series
 }
+ENTRIES: list[tuple[str, str]] = [
+    entry
+    for page in sorted(RUNBOOKS.glob("*.md"))
+    for entry in re.findall(r"^## (Gpushare\w+)\n(.*?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
+]
+"""(alert, what its runbook says), from every page of the runbooks."""
 by_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: str(alert["alert"]))
 
 
@@ -38,7 +44,7 @@ def check(query: Query) -> None:
 
 
 @by_alert
-def test_an_alert_asks_for_series_and_labels_that_are_exported(alert: dict[str, Any]) -> None:
+def test_an_alert_asks_for_exported_series_and_labels(alert: dict[str, Any]) -> None:
     check(parse(alert["expr"]))
 
 
@@ -52,11 +58,13 @@ def test_an_alert_survives_the_pod_that_exports_its_series(alert: dict[str, Any]
 
 
 @by_alert
-def test_an_alert_says_how_bad_it_is_what_with_figures_and_where_to_read_on(alert: dict[str, Any]) -> None:
+def test_an_alert_has_severity_summary_figures_and_a_runbook(alert: dict[str, Any]) -> None:
     annotations = alert["annotations"]
     assert alert["labels"]["severity"] in ("info", "warning", "critical")
     assert annotations.keys() == {"summary", "description", "runbook_url"}
-    assert annotations["runbook_url"] == f"RUNBOOKS/{alert['alert']}.md"
+    page, _, heading = annotations["runbook_url"].removeprefix("RUNBOOKS/").partition("#")
+    assert heading == alert["alert"].lower()
+    assert heading in anchors((RUNBOOKS / page).read_text())
     used = set(re.findall(r"\{\{ \$labels\.(\w+) }}", annotations["description"]))
     query = parse(alert["expr"])
     known = query.labels | {label for metric, _ in query.selectors for label in SERIES[metric]}
@@ -67,7 +75,7 @@ def test_an_alert_says_how_bad_it_is_what_with_figures_and_where_to_read_on(aler
     assert "{" not in without_figures[1:-1], "a template that Prometheus would not understand"
 
 
-def test_of_every_alert_there_is_a_case_that_makes_it_fire_and_one_that_does_not() -> None:
+def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
     """Run by Prometheus itself: tests/alerts."""
     cases = [
         expected
@@ -79,22 +87,20 @@ def test_of_every_alert_there_is_a_case_that_makes_it_fire_and_one_that_does_not
     assert sorted(fires) == sorted(quiet) == sorted(alert["alert"] for alert in ALERTS)
 
 
-def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
-    names = [alert["alert"] for alert in ALERTS]
-    assert len(names) == len(set(names))
-    assert sorted(path.stem for path in RUNBOOKS.glob("Gpushare*.md")) == sorted(names)
+def test_every_alert_has_one_runbook_and_every_runbook_an_alert() -> None:
+    assert sorted(name for name, _ in ENTRIES) == sorted(alert["alert"] for alert in ALERTS)
 
 
-@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("Gpushare*.md")), ids=lambda page: page.stem)
-def test_a_runbook_tells_meaning_impact_diagnosis_and_mitigation(page: Path) -> None:
-    text = page.read_text()
-    assert text.startswith(f"# {page.stem}\n")
-    assert re.findall(r"^## (\w+)$", text, re.MULTILINE) == ["Meaning", "Impact", "Diagnosis", "Mitigation"]
-    assert "```sh\n" in text.partition("## Diagnosis")[2], "a diagnosis is commands"
+@pytest.mark.parametrize(("name", "text"), ENTRIES, ids=[name for name, _ in ENTRIES])
+def test_a_runbook_tells_impact_diagnosis_and_mitigation(name: str, text: str) -> None:
+    meaning = text.partition("**Impact")[0].strip()
+    assert meaning, f"{name} does not say what it means"
+    assert re.findall(r"^\*\*(\w+)\.?\*\*", text, re.MULTILINE) == ["Impact", "Diagnosis", "Mitigation"]
+    assert "```sh\n" in text.partition("**Diagnosis")[2], "a diagnosis is commands"
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: str(panel["title"]))
-def test_a_panel_asks_for_series_that_are_exported_and_says_its_unit(panel: dict[str, Any]) -> None:
+def test_a_panel_asks_for_exported_series_and_says_its_unit(panel: dict[str, Any]) -> None:
     assert panel["description"]
     assert panel["fieldConfig"]["defaults"].get("unit")
     for target in panel["targets"]:
