@@ -147,7 +147,7 @@ soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SE
 	@$(BIN)/python -m pytest tests/cluster/clients/test_random_cycles.py -s --cycles $(CYCLES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: long-life
-long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random life, added to docs/long-life.md; PAUSE=10 seconds after each step, KEEP=1 leaves the cluster up
+long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random life, added to measurements/pages/long-life.md; PAUSE=10 seconds after each step, KEEP=1 leaves the cluster up
 	@$(LOCAL) images >/dev/null
 	@$(BIN)/python -m measurements.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
 
@@ -155,7 +155,7 @@ $(OPERATOR)/.complete:
 	$(call install,$(OPERATOR),the packages of the operator image,requirements/operator.lock requirements/build.lock,rm -rf build/lib; $(OPERATOR)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation .;)
 
 .PHONY: scale
-scale: scale-fleet ## all of docs/scale.md, as root: how cost grows with the fleet, and the cost of webhook and agents
+scale: scale-fleet ## all of measurements/pages/scale.md, as root: how cost grows with the fleet, and the cost of webhook and agents
 	@$(LOCAL) images >/dev/null
 	@$(BIN)/python -m measurements.scale.operator.start --python $(OPERATOR)/bin/python --out measurements/results/scale/start.json
 	@$(BIN)/python -m measurements.scale.operator.memory --python $(OPERATOR)/bin/python --out measurements/results/scale/operator-memory.json
@@ -175,7 +175,7 @@ scale-fleet: venv cluster-build $(OPERATOR)/.complete ## of that the decisions a
 	done
 
 .PHONY: week
-week: venv ## a simulated week of 10,000 GPUs, into docs/planning.md; TRACE= has the CSV files that measurements/scale/week/trace.py names
+week: venv ## a simulated week of 10,000 GPUs, into measurements/pages/planning.md; TRACE= has the CSV files that measurements/scale/week/trace.py names
 	@test -n "$(TRACE)" || { echo "TRACE= is missing: the directory of openb_pod_list_default.csv and openb_node_list_gpu_node.csv" >&2; exit 1; }
 	@$(BIN)/python -m measurements.scale.week --trace $(TRACE) --out measurements/results/scale/week.json --page
 
@@ -253,7 +253,7 @@ $(DOCS)/.complete:
 .PHONY: docs
 docs: $(DOCS)/.complete ## the documentation as a site in build/site; a dead link, image or reference or an orphan page fails it
 	@rm -rf build/site
-	@PYTHONPATH=operator:workload $(DOCS)/bin/sphinx-build --quiet --fail-on-warning --nitpicky --fresh-env -d build/doctrees docs build/site
+	@PYTHONPATH=operator:workload $(DOCS)/bin/sphinx-build --quiet --fail-on-warning --nitpicky --fresh-env -d build/doctrees -c docs . build/site
 	@echo "build/site/index.html"
 
 .PHONY: lock

@@ -1,8 +1,11 @@
 """The documentation as a site: `make docs`.
 
 Guarantees: the site is made without the network and loads nothing from it; a dead link, anchor, image or Python
-reference, and a page that the navigation does not reach, fail the build. The navigation is what index.md and the
+reference, and a page that the navigation does not reach, fail the build. The navigation is what docs/index.md and the
 README.md of each folder list, in their order: no second list has to be kept.
+
+The site holds two trees of the repository, docs/ and the pages of measurements/: so its source is the repository
+itself, and links between the two are the same on the site and on a Git host.
 
 Why Sphinx, with MyST for Markdown and Furo for the looks: it treats dead references and orphan pages as errors by
 itself, needs no other host, and is maintained; MkDocs 1 has had no release since 2024, and Material for MkDocs has
@@ -28,12 +31,14 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 DOCS = Path(__file__).parent
+REPOSITORY = DOCS.parent
 
 project = "gpushare"
-release = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["version"]
+release = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
 html_title = f"gpushare {release}"
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["results"]
+root_doc = "docs/index"
+include_patterns = ["docs/**", "measurements/README.md", "measurements/pages/**"]
 
 toc_object_entries_show_parents = "hide"
 
@@ -68,8 +73,8 @@ _OUTSIDE = re.compile(r'<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=
 
 
 def add_navigation(_: Sphinx, page: str, source: list[str]) -> None:
-    """Append the hidden tables of contents: to index.md one for each section, to a folder's README.md one."""
-    if page == "index":
+    """Append the hidden tables of contents: to docs/index.md one for each section, to a folder's README.md one."""
+    if page == "docs/index":
         _, *sections = _SECTION.split(source[0])
         tables = zip(sections[::2], sections[1::2], strict=True)
     elif page.endswith("/README"):
@@ -94,11 +99,13 @@ class LinksOutOfTheSite(SphinxTransform):
     default_priority = 5  # before the links are resolved
 
     def apply(self, **kwargs: Any) -> None:
-        folder = (DOCS / self.env.docname).parent
+        folder = (REPOSITORY / self.env.docname).parent
         for link in list(self.document.findall(pending_xref)):
-            target = (DOCS / link["reftarget"] if link["refdomain"] == "doc" else folder / link["reftarget"]).resolve()
+            start = REPOSITORY if link["refdomain"] == "doc" else folder
+            target = (start / link["reftarget"]).resolve()
             page = target.with_name(f"{target.name}.md")
-            if link["refdomain"] != "std" and (target.is_dir() or (page.is_file() and not page.is_relative_to(DOCS))):
+            elsewhere = page.is_file() and str(page.relative_to(REPOSITORY))[:-3] not in self.env.found_docs
+            if link["refdomain"] != "std" and (target.is_dir() or elsewhere):
                 link.replace_self(nodes.inline("", "", *link.children))
 
 
@@ -154,6 +161,14 @@ def shorten_signature(
     return signature and signature.replace("<factory>", "..."), returned
 
 
+def lead_to_the_index(app: Sphinx, error: Exception | None) -> None:
+    """Write an index.html that leads to that of docs/."""
+    if error is None:
+        to = f"{app.config.root_doc}.html"
+        page = f'<!doctype html><meta http-equiv="refresh" content="0; url={to}"><a href="{to}">{html_title}</a>\n'
+        (Path(app.outdir) / "index.html").write_text(page)
+
+
 def check_offline(app: Sphinx, error: Exception | None) -> None:
     """Fail where a page would load something from another host."""
     if error is not None:
@@ -169,6 +184,7 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", docstring_as_markdown)
     app.connect("autodoc-skip-member", choose_members)
     app.connect("autodoc-process-signature", shorten_signature)
+    app.connect("build-finished", lead_to_the_index)
     app.connect("build-finished", check_offline)
     app.add_directive("markdown", Markdown)
     app.add_transform(LinksOutOfTheSite)

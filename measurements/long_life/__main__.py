@@ -1,9 +1,8 @@
 """`make long-life`: random cycles for hours, and what each part of gpushare uses meanwhile.
 
 A long life has stretches that continue each other: each one adds what it measured to
-measurements/results/faults/long-life.json, from which docs/long-life.md and its picture are made anew. With
---keep-cluster the next one goes on with the same processes. At SIGINT or SIGTERM a stretch ends early, with what it
-measured.
+measurements/results/faults/long-life.json, from which its page and picture are made anew. With --keep-cluster the next
+one goes on with the same processes. At SIGINT or SIGTERM a stretch ends early, with what it measured.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""docs/long-life.md and its picture, from measurements/results/faults/long-life.json.
+"""measurements/pages/long-life.md and its picture, from measurements/results/faults/long-life.json.
 
 python3 -m measurements.long_life.publish
 """
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -15,7 +16,7 @@ from measurements.long_life.record import STORED, Record, Stretch, rows
 from measurements.long_life.trend import CONFIDENCE, TOLERATED, WARM_UP_MINUTES, Row, Trend, Verdict, trend
 from tests.page_tables import line_of
 
-PAGE = REPOSITORY / "docs" / "long-life.md"
+PAGE = REPOSITORY / "measurements" / "pages" / "long-life.md"
 PICTURE = STORED.with_suffix(".svg")
 EXPLAINED: Mapping[Key, str] = {
     ("agent", "memory"): "less and less ([below](#as-a-process-ages))",
@@ -31,8 +32,9 @@ A leak goes on; what fills, ends. Means of the memory of the process of each par
 INTRODUCTION = f"""\
 # A long life
 
-Does gpushare grow while it runs? `make long-life` does the [random cycles](testing.md#random-cycles) of the tests for
-hours on one cluster with simulated GPUs: shares come, change and go; clients start, end, ask for too much, fault and
+Does gpushare grow while it runs? `make long-life` does the [random cycles](../../docs/testing.md#random-cycles)
+of the tests for hours on one cluster with simulated GPUs: shares come, change and go; clients start, end, ask for too
+much, fault and
 crash; MPS daemons and servers are killed, the kubelet restarts. Only agent and operator are never killed, so that what
 they keep can be seen; the [campaign of accidents](faults.md) kills them at every write. Each 10 s the memory (RSS),
 file descriptors and threads of each of our processes are read, what lies below `/run/gpushare` and `/var/run/cdi`, the
@@ -59,7 +61,7 @@ causes. The margin holds with {CONFIDENCE:.0%}; that neighbouring minutes are al
 
 
 def page(stretches: Sequence[tuple[Stretch, Minutes]]) -> str:
-    """docs/long-life.md."""
+    """measurements/pages/long-life.md."""
     hours = sum(it.minutes for it, _ in stretches) / 60
     series = rows(stretches)
     found = {key: trend(points) for key, points in series.items()}
@@ -128,7 +130,7 @@ def _stretch(it: Stretch) -> str:
 
 
 def _of_docs(path: object) -> str:
-    return str(path).removeprefix(f"{PAGE.parent}/")
+    return os.path.relpath(str(path), PAGE.parent)
 
 
 def main() -> int:

@@ -15,8 +15,8 @@ from measurements.peers.burst_table import burst_table
 from measurements.peers.table import TITLES, Result, tables
 from tests.page_tables import filled, head_of, line_of
 
-COMPARISON = REPOSITORY / "docs" / "comparison.md"
-PEERS = REPOSITORY / "docs" / "peers"
+COMPARISON = REPOSITORY / "measurements" / "pages" / "comparison.md"
+PEERS = REPOSITORY / "measurements" / "pages" / "peers"
 PUBLISHED = REPOSITORY / "measurements" / "results" / "h100"
 """The results that the docs show: all ways on one GPU."""
 BURSTS = REPOSITORY / "measurements" / "results" / "burst"
@@ -28,7 +28,7 @@ PAGES: Mapping[str, Sequence[str]] = {
     "hami-core.md": ("hami-core",),
     "bare.md": ("bare-mps", "bare-slices"),
 }
-"""The ways that a page of docs/peers is about."""
+"""The ways that a page of measurements/pages/peers is about."""
 RIGHTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "privileged": lambda it: "yes" if it["privileged"] else "no",
     "capabilities": lambda it: _capabilities(it),

@@ -1,4 +1,4 @@
-"""docs/faults.md, from measurements/results/faults/points.json.
+"""measurements/pages/faults.md, from measurements/results/faults/points.json.
 
 python3 -m tests.faults.publish
 """
@@ -13,7 +13,7 @@ from tests.faults.points import Point
 from tests.faults.record import ENDED, LAWFUL, NOT_REACHED, SAME, STORED
 from tests.page_tables import head_of, line_of
 
-PAGE = REPOSITORY / "docs" / "faults.md"
+PAGE = REPOSITORY / "measurements" / "pages" / "faults.md"
 COUNTS = ("ends", "same as undisturbed", "clients of the GPU ended", "not reached", "different")
 INTRODUCTION = """\
 # Ended at every write
@@ -24,7 +24,7 @@ grant are ended, MPS pods are replaced, the node is drained, and gpushare is uni
 as if nothing had ended: every client goes on and its results are right, every share says what it should, a fresh
 client computes, and once all is deleted nothing is left. Nobody helps.
 
-No list of writes is kept by hand. The campaign's image has [a module](../tests/faults/injected/faultpoints.py) that
+No list of writes is kept by hand. The campaign's image has [a module](../../tests/faults/injected/faultpoints.py) that
 hears from Python and the libraries of each file that is opened to be written, replaced or removed, each directory,
 link, signal and program, each request that changes something, each word to a socket file, and each answer to the
 kubelet. A *point* is such a write with its callers. A process ends (as by a power cut, no handler runs) *before* it,
@@ -38,7 +38,7 @@ from what is published here, and tries again what was different; `make faults AF
 | outcome | |
 | --- | --- |
 | same | nobody was harmed, nothing is left, nothing waits for a person |
-| clients of the GPU ended | the MPS supervisor did, and the MPS daemon with it ([why](mps.md)); all else is as above |
+| clients of the GPU ended | the MPS supervisor did, and the MPS daemon with it ([why](../../docs/mps.md)) |
 | not reached | the scene passed another way this time |
 | different | a defect |
 
@@ -47,7 +47,8 @@ from what is published here, and tries again what was different; `make faults AF
 - `helm uninstall` with `uninstall.shares: Delete` failed for good where the pod of its Job was ended as it
   deleted a share. Another pod goes on now.
 - A kubelet keeps the resource of a share with slots for five minutes after the share is gone, and starts no container
-  of a share by claims that has the same name meanwhile ([what is told](troubleshooting.md)). No end is needed for that.
+  of a share by claims that has the same name meanwhile ([what is told](../../docs/troubleshooting.md)). No end is
+  needed for that.
 - A client that goes on without its contexts after its MPS daemon has ended (it catches the error and stays) keeps the
   next server from the GPU until it ends, on simulated GPUs. Nothing said so; the share's condition now names its PID.
   Clients above their grant end by themselves in these scenes, but where they were terminated.
@@ -57,7 +58,7 @@ from what is published here, and tries again what was different; `make faults AF
 
 
 def page(campaign: dict[str, Any]) -> str:
-    """docs/faults.md of a campaign, as `record` stores it."""
+    """measurements/pages/faults.md of a campaign, as `record` stores it."""
     points, ends = campaign["points"], campaign["ends"]
     ended = {it["point"] for it in ends}
     dates = sorted(it["date"] for it in ends) or [campaign["environment"]["date"]]
@@ -67,7 +68,7 @@ def page(campaign: dict[str, Any]) -> str:
     hours = sum(seconds for _, _, seconds in runs) / 3600
     lines.append(
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {len(points)} points, {len(ended)} of them ended at; "
-        f"{len(ends)} ends of the {possible} that are possible ([each one](results/faults/points.json)). "
+        f"{len(ends)} ends of the {possible} that are possible ([each one](../results/faults/points.json)). "
         f"Runs: {len(runs)}, {hours:.1f} hours together."
     )
     lines += ["", *_table(("scene", "undisturbed", "points", *COUNTS), _scenes(campaign))]

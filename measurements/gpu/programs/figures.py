@@ -1,4 +1,4 @@
-"""The figures of docs/programs.md: processes on a bare machine beside pods of a share.
+"""The figures of measurements/pages/programs.md: processes on a bare machine beside pods of a share.
 
 They come from measurements/results/PRODUCT/compare-PART.json and stack-programs.json.
 """

@@ -1,7 +1,7 @@
-"""docs/programs.md, from what `measurements/gpu/programs/compare.py` and the suite `programs` measured:
+"""measurements/pages/programs.md, from what `measurements/gpu/programs/compare.py` and the suite `programs` measured:
 measurements/results/PRODUCT/compare-PART.json and stack-programs.json.
 
-python3 -m measurements.gpu.programs.page > docs/programs.md
+python3 -m measurements.gpu.programs.page > measurements/pages/programs.md
 python3 -m measurements.gpu.programs.page measurements/results/pictures/programs.png
 """
 
@@ -46,10 +46,11 @@ INTRODUCTION = """\
 
 Copies of programs that people run, beside each other on one GPU. On a bare machine processes ran alone, in time slices,
 as clients of one MPS daemon, and in part as such clients with an equal part of the SMs each (*caps*), by
-[`gpushare-workload compare`](compare.md) ([script](../measurements/gpu/programs/compare.py)). In a cluster they ran as
-pods *in slots of a share*, each with 100 % of the threads, by [`kubectl gpushare trial`](compare.md#in-a-cluster)
-([suite](../measurements/gpu/stack/suites/programs.py)). The
-[programs](../workload/examples/frameworks/programs) have random weights; the [glossary](glossary.md) has the words.
+[`gpushare-workload compare`](../../docs/compare.md) ([script](../gpu/programs/compare.py)). In a cluster they ran as
+pods *in slots of a share*, each with 100 % of the threads, by
+[`kubectl gpushare trial`](../../docs/compare.md#in-a-cluster) ([suite](../gpu/stack/suites/programs.py)). The
+[programs](../../workload/examples/frameworks/programs) have random weights; the
+[glossary](../../docs/glossary.md) has the words.
 
 $GLANCE
 ## How to read the tables
@@ -85,7 +86,7 @@ $PREPARED
 
   So these runs do not tell whether MPS helps either program or harms it.
 - **Hosts differ in cores.** H200 824d is one of two GPUs of a host with 32 cores. All others had 16 cores for each
-  GPU. Of [stack-programs.json](results/h200/stack-programs.json), `environment` is that of the last run alone.
+  GPU. Of [stack-programs.json](../results/h200/stack-programs.json), `environment` is that of the last run alone.
 - **Other programs ran on seven hosts**, which no file says. MPS clients started and ended on the GPU beside H100 434e.
   Of the others, each GPU had 16 of its host's cores to itself, and each ran programs at the same time as the others of
   its host: H200 cc59 and dc8b; 02bb, 7834, 9523 and ed52; 774c and e94c; a2ad and add5. On the other GPUs of the
@@ -100,9 +101,10 @@ python3 -m measurements.gpu.programs.compare out/yolos --parts yolos --copies 8 
 python3 -m measurements.gpu.programs.compare out/pair --parts yolos-beside-resnet-train --repeats 3
 ```
 
-Pods: the suite `programs` of [`measurements/gpu/run`](h200.md#steps). Your own program: [compare.md](compare.md).
+Pods: the suite `programs` of [`measurements/gpu/run`](h200.md#steps). Your own program:
+[compare.md](../../docs/compare.md).
 
-This page is written by [measurements/gpu/programs/page.py](../measurements/gpu/programs/page.py) from the files that it
+This page is written by [measurements/gpu/programs/page.py](../gpu/programs/page.py) from the files that it
 links.
 """
 
@@ -165,7 +167,7 @@ def _beside_processes(pods: PodTrial, rows: Sequence[TrialRow], elsewhere: Colle
 
 
 def _linked(gpu: str, file: Path, results: Path) -> str:
-    return f"[{gpu}](results/{file.relative_to(results)})"
+    return f"[{gpu}](../results/{file.relative_to(results)})"
 
 
 def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
@@ -202,7 +204,7 @@ The work of several copies under MPS, without caps, as a multiple of their work 
 with two or three runs, where there are any; of these, the most copies that also ran as pods. *3 + 3* runs are those of
 two hosts, with the mean of their medians and the extremes of both.
 
-![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](results/pictures/programs.png)
+![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](../results/pictures/programs.png)
 
 $ROWS
 

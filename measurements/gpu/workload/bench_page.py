@@ -1,4 +1,4 @@
-"""Writes the tables of docs/sharing-a-gpu.md from the results under measurements/results.
+"""Writes the tables of measurements/pages/sharing-a-gpu.md from the results under measurements/results.
 
     python3 -m measurements.gpu.workload.bench_page [PAGE]
 
@@ -16,7 +16,7 @@ from measurements.gpu import ROOT
 from measurements.gpu.workload.bench_tables import tables
 from tests.page_tables import filled
 
-PAGE, RESULTS = ROOT / "docs/sharing-a-gpu.md", ROOT / "measurements/results"
+PAGE, RESULTS = ROOT / "measurements/pages/sharing-a-gpu.md", ROOT / "measurements/results"
 
 
 def main(page: Path = PAGE) -> None:

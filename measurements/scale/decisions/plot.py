@@ -1,4 +1,4 @@
-"""The plot of docs/scale.md: CPU seconds of each pure decision by nodes, on a log–log scale, from decisions.json.
+"""The plot of measurements/pages/scale.md: CPU seconds of each decision by nodes, log–log, from decisions.json.
 
 python -m measurements.scale.decisions.plot
 """

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/planning.md and its pictures from the stored result.
+"""Writes the tables of measurements/pages/planning.md and its pictures from the stored result.
 
 python -m measurements.scale.week.page
 """
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FIGURES = ROOT / "measurements/results/scale/week.json"
 PICTURE = ROOT / "measurements/results/scale/week.svg"
 SHARES_PICTURE = ROOT / "measurements/results/scale/week-gpus.svg"
-PAGE = ROOT / "docs/planning.md"
+PAGE = ROOT / "measurements/pages/planning.md"
 SHOWN = {
     "whole": "whole GPUs alone",
     "wholeApart": "whole GPUs; pods of several apart",

@@ -25,7 +25,7 @@ def test_the_page_of_tests_names_each_measurement_on_a_gpu() -> None:
 
 
 def test_the_page_of_the_stack_says_of_each_suite_how_many_gpus_and_how_long() -> None:
-    page = (REPOSITORY / "docs" / "h200.md").read_text()
+    page = (REPOSITORY / "measurements" / "pages" / "h200.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (any number|\d+) \| (\d+) s \|", page, re.MULTILINE)
     assert rows == [
         (name, "any number" if gpus == ANY else str(gpus), str(limit)) for name, (_, limit, gpus) in SUITES.items()

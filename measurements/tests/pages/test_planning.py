@@ -1,4 +1,4 @@
-"""docs/planning.md says what the stored week says."""
+"""measurements/pages/planning.md says what the stored week says."""
 
 import json
 

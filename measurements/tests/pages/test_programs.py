@@ -1,4 +1,4 @@
-"""docs/programs.md says what the stored comparisons say."""
+"""measurements/pages/programs.md says what the stored comparisons say."""
 
 import re
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from localcluster.paths import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "programs.md"
+PAGE = REPOSITORY / "measurements" / "pages" / "programs.md"
 
 
 def test_the_page_of_real_programs_is_what_its_script_writes_from_the_results() -> None:
@@ -19,7 +19,8 @@ def test_the_page_of_real_programs_is_what_its_script_writes_from_the_results() 
 
 
 def test_every_stored_comparison_is_on_the_page() -> None:
-    stored = {str(file.relative_to(PAGE.parent)) for file in PAGE.parent.glob("results/*/compare-*.json")}
+    results = REPOSITORY / "measurements" / "results"
+    stored = {f"../results/{file.relative_to(results)}" for file in results.glob("*/compare-*.json")}
     assert stored
     assert {file for file in stored if f"({file})" not in PAGE.read_text()} == set()
 

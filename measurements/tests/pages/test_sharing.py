@@ -1,4 +1,4 @@
-"""docs/sharing-a-gpu.md says what the stored benchmarks say."""
+"""measurements/pages/sharing-a-gpu.md says what the stored benchmarks say."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from measurements.gpu.workload.bench_tables import tables
 from measurements.gpu.workload.scenario_table import TABLE, Figure, parts, scenarios
 from tests.page_tables import filled
 
-PAGE = REPOSITORY / "docs" / "sharing-a-gpu.md"
+PAGE = REPOSITORY / "measurements" / "pages" / "sharing-a-gpu.md"
 RESULTS = REPOSITORY / "measurements" / "results"
 MARK = re.compile(r"<!-- (\w+): written by measurements/gpu/workload/bench_page.py -->")
 

@@ -1,4 +1,4 @@
-"""What the Kubernetes AI conformance programme asks of accelerators: access, metrics: docs/conformance.md."""
+"""What the Kubernetes AI conformance programme asks of accelerators: access, metrics: conformance.md."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Slots through restarts of whatever there is on a node, as Kubernetes tests device plugins: docs/conformance.md."""
+"""Slots through restarts of whatever there is on a node, as Kubernetes tests device plugins: conformance.md."""
 
 import os
 import shutil

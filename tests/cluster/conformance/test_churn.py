@@ -1,4 +1,4 @@
-"""Many clients at once, made and deleted again and again, with the agent replaced in between: docs/conformance.md."""
+"""Many clients at once, made and deleted again and again, with the agent replaced in between: conformance.md."""
 
 from collections.abc import Callable
 from typing import Any

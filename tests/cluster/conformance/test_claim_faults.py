@@ -1,4 +1,4 @@
-"""Claims while agent, kubelet or node are away or end, and what such an end leaves behind: docs/conformance.md."""
+"""Claims while agent, kubelet or node are away or end, and what such an end leaves behind: conformance.md."""
 
 import json
 import os

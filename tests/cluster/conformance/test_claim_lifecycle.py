@@ -1,4 +1,4 @@
-"""A claim from its allocation to its release, as others test DRA drivers: docs/conformance.md."""
+"""A claim from its allocation to its release, as others test DRA drivers: conformance.md."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -16,19 +16,17 @@ def dead_links(pages: Iterable[Path]) -> list[str]:
     return [problem for page in pages for problem in _problems(page)]
 
 
-def orphans(index: Path) -> list[str]:
-    """Pages below the folder of `index` that no list of it, or of the README.md of a folder that it lists, names."""
-    folder = index.parent
-    listed = {index}
-    lists = [index]
+def orphans(index: Path, pages: Iterable[Path]) -> list[Path]:
+    """Those of `pages` that no list of `index`, or of the README.md of a folder that it lists, names."""
+    listed = {index.resolve()}
+    lists = [index.resolve()]
     while lists:
         for page in _listed(lists.pop()):
             if page not in listed:
                 listed.add(page)
                 if page.name == "README.md":
                     lists.append(page)
-    pages = {page for page in folder.rglob("*.md") if "results" not in page.parts}
-    return sorted(str(page.relative_to(folder)) for page in pages - listed)
+    return sorted({page.resolve() for page in pages} - listed)
 
 
 def anchors(text: str) -> set[str]:

@@ -15,7 +15,11 @@ from localcluster.paths import REPOSITORY
 from tests.unit.docs.links import anchors, dead_links, orphans
 
 DOCS = REPOSITORY / "docs"
-PAGES = [*sorted(DOCS.rglob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
+MEASUREMENTS = REPOSITORY / "measurements"
+OF_THE_SITE = [
+    *sorted(DOCS.rglob("*.md")), *sorted(MEASUREMENTS.glob("*.md")), *sorted((MEASUREMENTS / "pages").rglob("*.md"))
+]  # fmt: skip
+PAGES = [*OF_THE_SITE, *sorted(REPOSITORY.glob("*.md"))]
 DRAW = runpy.run_path(str(DOCS / "images" / "draw.py"))
 
 
@@ -25,7 +29,7 @@ def test_every_link_within_the_repository_leads_to_a_file_and_a_heading(page: Pa
 
 
 def test_the_navigation_reaches_every_page() -> None:
-    assert orphans(DOCS / "index.md") == []
+    assert orphans(DOCS / "index.md", OF_THE_SITE) == []
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def site(tmp_path: Path) -> Path:
 
 def test_a_documentation_without_a_mistake_passes(site: Path) -> None:
     assert dead_links(sorted(site.rglob("*.md"))) == []
-    assert orphans(site / "index.md") == []
+    assert orphans(site / "index.md", site.rglob("*.md")) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,7 @@ def test_a_page_that_no_list_names_is_found_though_a_sentence_links_it(site: Pat
     (site / page).write_text("# C\n")
     with (site / "index.md").open("a") as file:
         file.write(f"\nSee also [C]({page}).\n")
-    assert orphans(site / "index.md") == [page]
+    assert orphans(site / "index.md", site.rglob("*.md")) == [site / page]
 
 
 def test_headings_have_the_anchors_that_git_hosts_give_them() -> None:

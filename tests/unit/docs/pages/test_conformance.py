@@ -7,7 +7,7 @@ import pytest
 from localcluster.paths import REPOSITORY
 from tests.unit.docs.pages.test_threats import defined_in
 
-PAGE = (REPOSITORY / "docs" / "conformance.md").read_text()
+PAGE = (REPOSITORY / "measurements" / "pages" / "conformance.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 BENCHMARK = "GPU-Virt-Bench"
 NAMED = sorted(set(re.findall(r"`(tests/[\w/.]+)::(\w+)`", PAGE)))
@@ -49,7 +49,7 @@ def test_every_suite_is_named_with_the_commit_or_release_that_was_read() -> None
 def test_every_metric_of_the_benchmark_has_figures_or_says_why_not() -> None:
     found = rows(BENCHMARK)
     for metric, _, figures in found:
-        assert re.search(r"\[[\w.-]+\.json\]\(results/|^–$|^no$", figures), metric
+        assert re.search(r"\[[\w.-]+\.json\]\(../results/|^–$|^no$", figures), metric
     assert sum(len(list(numbers(metric))) for metric, _, _ in found) == 56
 
 

@@ -110,7 +110,7 @@ def test_published_comparisons_say_what_their_runs_say(path: Path) -> None:
     published = json.loads(path.read_text())
     assert published["timed"] is True
     assert json.loads(json.dumps(read(path.read_text()).as_json())) == published
-    page = (REPOSITORY / "docs/programs.md").read_text()
+    page = (REPOSITORY / "measurements/pages/programs.md").read_text()
     assert f": {published['verdict']['sentence']}" in page
     shown = [[cell.strip() for cell in line.split("|")[2:-1]] for line in page.splitlines()]
     for row in read(path.read_text()).rows:
