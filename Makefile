@@ -105,7 +105,7 @@ down: ## end the clusters of demo and tests, and remove their traces
 	@$(LOCAL) down --name 'test-*'
 
 .PHONY: test
-test: lint cluster-build unit cluster-test ## everything: lint, types, layers, unit tests, tests on a real cluster
+test: lint cluster-build unit cluster-test ## lint, types, layers, unit tests, tests on a real cluster: all but test-long
 	@$(MAKE) --no-print-directory audit IF_REACHABLE=1
 
 .PHONY: lint
@@ -125,21 +125,26 @@ audit: venv $(AUDIT)/.complete ## known vulnerabilities of the locked packages; 
 
 .PHONY: unit
 unit: venv ## the tests that need no cluster, JOBS=4 at once
-	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=10
+	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
 
 .PHONY: test-measurements
 test-measurements: venv ## the tests of what measures, of its results and of its pages: they need no cluster, JOBS=4 at once
-	@$(AS_ROOT) $(BIN)/python -m pytest measurements/tests -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=10
+	@$(AS_ROOT) $(BIN)/python -m pytest measurements/tests -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
 
 .PHONY: cluster-test
 cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m pytest tests/cluster --ignore=tests/cluster/conformance -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=20
+	@$(BIN)/python -m pytest tests/cluster -m 'not long' -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
+
+.PHONY: test-long
+test-long: venv cluster-build ## rare accidents and other projects' suites, an hour (root); writes tests/cluster/long-run.json
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m tests.cluster.long_run -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
 
 .PHONY: conformance-test
 conformance-test: venv cluster-build ## what other projects' suites test of GPU sharing, case by case (root), CLUSTERS=auto at once
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m pytest tests/cluster/conformance -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=20
+	@$(BIN)/python -m pytest tests/cluster/conformance -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
 
 .PHONY: soak
 soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SEED= a new one

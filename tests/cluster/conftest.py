@@ -40,7 +40,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "takes(seconds): a long test; with several clusters it is started before others")
+    config.addinivalue_line("markers", "takes(seconds): with several clusters such a test is started before others")
+    config.addinivalue_line("markers", "long: proves a rare accident in more than a minute, runs by `make test-long`")
 
 
 @pytest.fixture

@@ -18,13 +18,20 @@ TOGETHER = frozenset(
         "tests/cluster/conformance/test_assignments.py",
         "tests/cluster/conformance/test_claim_faults.py",
         "tests/cluster/conformance/test_claim_lifecycle.py",
-        "tests/cluster/rights/test_admission.py",
-        "tests/cluster/tools/test_chart.py",
         "tests/cluster/delivery/test_claim_clients.py",
         "tests/cluster/delivery/test_claims.py",
+        "tests/cluster/delivery/test_whole_gpus.py",
+        "tests/cluster/rights/test_admission.py",
         "tests/cluster/rights/test_policies_of_agents.py",
         "tests/cluster/rights/test_policies_of_events.py",
         "tests/cluster/rights/test_policies_of_the_operator.py",
+        "tests/cluster/rights/test_privileges.py",
+        "tests/cluster/rights/test_tenants.py",
+        "tests/cluster/shares/test_changes.py",
+        "tests/cluster/shares/test_definitions.py",
+        "tests/cluster/shares/test_examples.py",
+        "tests/cluster/shares/test_shown_memory.py",
+        "tests/cluster/tools/test_chart.py",
     }
 )
 """Files whose tests share something that is dear to make, or build on each other: one worker runs such a file. All

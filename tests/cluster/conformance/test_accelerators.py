@@ -31,6 +31,7 @@ except CudaError as error:
 print(json.dumps({"event": "probe", **seen}), flush=True)
 """
 """What a program finds of accelerators, and whether it gets onto one."""
+pytestmark = pytest.mark.long
 COMMAND = ["python", "-c", PROBE]
 NO_DEVICE = 100
 NOTHING = {"nodes": 0, "driver": False, "pipe": False, "variables": [], "error": NO_DEVICE}

@@ -10,6 +10,8 @@ from tests.cluster import claims
 from tests.cluster.claims import HELD, SIZES, claim_specs
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 
+pytestmark = [pytest.mark.long, pytest.mark.takes(60)]
+
 PODS = 15
 PER_GPU = 8
 GPUS = 2
@@ -28,7 +30,6 @@ def by_claim(tenant: Tenant, name: str) -> Object:
     return claims.sized(tenant, name, "busy", "small", grace=1)
 
 
-@pytest.mark.takes(60)
 @pytest.mark.parametrize(("delivery", "pod"), [("slots", by_slot), ("claims", by_claim)])
 def test_rounds_of_clients_leave_nothing_though_the_agent_is_replaced(
     harness: Harness, rounds: int, delivery: str, pod: Pod

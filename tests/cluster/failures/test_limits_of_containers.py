@@ -51,6 +51,7 @@ def no_more_pids(harness: Harness, part: str, share: Share) -> Iterator[None]:
             limit.write_text(before)
 
 
+@pytest.mark.long
 @pytest.mark.takes(60)
 @pytest.mark.parametrize("part", ["agent", "mps", "broker"])
 def test_a_part_without_pids_ends_nobody_and_goes_on_once_it_has_some(
@@ -107,6 +108,7 @@ def _kills(counts: Path) -> int:
     return 0
 
 
+@pytest.mark.long
 @pytest.mark.takes(60)
 def test_an_agent_that_runs_out_of_memory_comes_back_and_harms_nobody(harness: Harness) -> None:
     with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:
@@ -126,6 +128,7 @@ def last_end(harness: Harness) -> str:
     return str(status["lastState"].get("terminated", {}).get("reason", ""))
 
 
+@pytest.mark.long
 @pytest.mark.takes(90)
 def test_an_mps_pod_out_of_memory_ends_its_own_clients_alone_and_recovers(
     harness: Harness,

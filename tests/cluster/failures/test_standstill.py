@@ -69,6 +69,7 @@ def restarts(pod: Object) -> int:
     return int(pod["status"]["containerStatuses"][0]["restartCount"])
 
 
+@pytest.mark.long
 @pytest.mark.takes(200)
 def test_what_happens_while_the_api_server_stands_still_is_told_afterwards(harness: Harness, pause: float) -> None:
     seconds = max(pause, STILL_SECONDS)
@@ -111,6 +112,7 @@ def restarted(tenant: Tenant, name: str) -> list[Object]:
     return [it for it in statuses if it["restartCount"] >= 1]
 
 
+@pytest.mark.long
 @pytest.mark.takes(200)
 def test_an_agent_that_stands_still_is_replaced_and_ends_are_settled(harness: Harness) -> None:
     with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:

@@ -10,7 +10,7 @@ from localcluster.paths import cache_root
 from localcluster.programs.build import NVIDIA, build_component
 from localcluster.stack import install
 from tests.cluster.clients.test_observation import nobody_is_hurt, start_offender
-from tests.cluster.harness import Harness
+from tests.cluster.harness import Harness, Share
 from tests.cluster.node import processes_of_pod
 from tests.cluster.rights.runtime_class import open_control, unprivileged_agent
 
@@ -53,6 +53,13 @@ def test_an_unprivileged_agent_does_all_that_a_privileged_one_does(unprivileged:
         assert share.get()["status"]["gpus"]["ready"] == 1
 
 
+@pytest.fixture(scope="module")
+def served(harness: Harness) -> Iterator[Share]:
+    """A share, so that there is an MPS pod."""
+    with harness.share("bare", per_node=1) as share:
+        yield share
+
+
 @pytest.mark.parametrize(
     ("component", "program", "uid"),
     [
@@ -64,16 +71,16 @@ def test_an_unprivileged_agent_does_all_that_a_privileged_one_does(unprivileged:
         ("simulated-driver", b"gpushare", 0),
     ],
 )
+@pytest.mark.usefixtures("served")
 def test_every_other_part_has_no_capability_and_a_seccomp_profile(
     harness: Harness, component: str, program: bytes, uid: int
 ) -> None:
-    with harness.share("bare", per_node=1):
-        seen = status(harness, component, program)
-        assert {key: int(seen[key], 16) for key in ("CapEff", "CapPrm", "CapBnd")} == dict.fromkeys(
-            ("CapEff", "CapPrm", "CapBnd"), 0
-        )
-        assert (seen["Seccomp"], seen["NoNewPrivs"]) == ("2", "1")
-        assert seen["Uid"].split() == [str(uid)] * 4
+    seen = status(harness, component, program)
+    assert {key: int(seen[key], 16) for key in ("CapEff", "CapPrm", "CapBnd")} == dict.fromkeys(
+        ("CapEff", "CapPrm", "CapBnd"), 0
+    )
+    assert (seen["Seccomp"], seen["NoNewPrivs"]) == ("2", "1")
+    assert seen["Uid"].split() == [str(uid)] * 4
 
 
 SHELLS = ("sh", "bash", "dash", "busybox", "env", "cat", "apt-get", "dpkg", "pip", "pip3", "perl", "curl", "wget")

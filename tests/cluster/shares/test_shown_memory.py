@@ -6,7 +6,6 @@ The driver's libraries are stand-ins of tests/native, which the test puts where 
 import json
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,12 +38,12 @@ print(json.dumps({
 """
 
 
-@pytest.fixture
-def driver(harness: Harness, tmp_path: Path) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def driver(harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The simulated driver has libraries, and the agent knows them."""
     place = harness.in_node(LIBRARIES)
     place.mkdir(parents=True)
-    for library in build.driver(tmp_path / "driver").iterdir():
+    for library in build.driver(tmp_path_factory.mktemp("driver")).iterdir():
         shutil.copy(library, place / f"{library.name}.580")
         (place / library.name).symlink_to(f"{library.name}.580")
     harness.restart_pods("agent")

@@ -1,9 +1,14 @@
 """The number of clusters on a machine, their names, and the files that share one."""
 
+import re
+
 import pytest
 
 from localcluster.paths import REPOSITORY, state_dir
 from tests.cluster import parallel
+
+IF_ASKED_FOR = re.compile(r'"--(dcgm-exporter|opentelemetry|upgrade|autoscaler|cert-manager|hpa|kueue)"')
+"""Files that run alone, by an option of their own."""
 
 
 @pytest.mark.parametrize(
@@ -33,3 +38,13 @@ def test_each_worker_has_a_cluster_of_its_own(environment: dict[str, str], name:
 
 def test_the_files_that_stay_together_exist() -> None:
     assert [file for file in parallel.TOGETHER if not (REPOSITORY / file).exists()] == []
+
+
+def test_a_file_whose_tests_share_a_fixture_stays_together() -> None:
+    """Else each worker that gets one of its tests makes the share, the namespace or the settings once more."""
+    files = {
+        str(path.relative_to(REPOSITORY)): path.read_text()
+        for path in (REPOSITORY / "tests" / "cluster").rglob("test_*.py")
+    }
+    sharing = {file for file, text in files.items() if 'scope="module"' in text and not IF_ASKED_FOR.search(text)}
+    assert sharing - parallel.TOGETHER == set()
