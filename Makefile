@@ -152,7 +152,7 @@ soak: venv cluster-build ## random life and accidents for longer: CYCLES=100, SE
 	@$(BIN)/python -m pytest tests/cluster/clients/test_random_cycles.py -s --cycles $(CYCLES) $(if $(SEED),--seed $(SEED))
 
 .PHONY: long-life
-long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random life, added to measurements/pages/long-life.md; PAUSE=10 seconds after each step, KEEP=1 leaves the cluster up
+long-life: venv cluster-build ## does anything grow: MINUTES=60 more of random life, added to measurements/pages/endurance.md; PAUSE=10 seconds after each step, KEEP=1 leaves the cluster up
 	@$(LOCAL) images >/dev/null
 	@$(BIN)/python -m measurements.long_life --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(PAUSE),--pause $(PAUSE)) $(if $(KEEP),--keep-cluster)
 

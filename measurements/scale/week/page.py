@@ -4,6 +4,7 @@ python -m measurements.scale.week.page
 """
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
@@ -28,6 +29,8 @@ SHOWN = {
     "allClaims": "claims for parts and single GPUs; pods of several apart",
 }
 WAYS = ("spread", "packed")
+LOAD = "80"
+"""Of the table, in percent of all GPUs."""
 UNUSABLE = {
     "elsewhere": "free, of another kind than asked",
     "scattered": "free, too little at one place",
@@ -38,35 +41,20 @@ PARTS = {"asked": "work that ran", "rounded": "lost by rounding", "usable": "fre
 
 
 def tables(found: Object) -> dict[str, str]:
-    """By name, as the page has them: `use`, `waits` and `weights`."""
-    use = [
-        "| asked | arrangement | scheduler | work that ran | lost by rounding | GPUs in use, mean and most | free "
-        "| of that elsewhere | scattered | without CPU |",
-        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    waits = [
-        "| asked | arrangement | scheduler | waited: parts | single GPUs | several GPUs | an hour or more: parts "
-        "| single | several |",
-        "| ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for load, cases in found["weeks"].items():
-        for name, label in SHOWN.items():
-            for way in WAYS:
-                case = cases[f"{name}.{way}"]
-                start = f"| {load} % | {label} | {way} |"
-                most = case["gpusInUseAtMost"][0]
-                free = [f"{case[name][0]:.1f} %" for name in ("free", *UNUSABLE)]
-                use.append(
-                    f"{start} {_percent(case['asked'])} | {case['rounded'][0]:.1f} % | {case['gpusInUse'][0]:.1f}, "
-                    f"{most:.1f} % | {' | '.join(free)} |"
-                )
-                cells = [
-                    _percent(case[f"{what}.{kind}"])
-                    for what in ("waited", "waitedAnHour")
-                    for kind in ("parts", "single", "several")
-                ]
-                waits.append(f"{start} {' | '.join(cells)} |")
-    return {"use": "\n".join(use), "waits": "\n".join(waits), "weights": "\n".join(_weights(found))}
+    """By name, as the page has them: `arrangements` and `weights`."""
+    return {"arrangements": "\n".join(_arrangements(found)), "weights": "\n".join(_weights(found))}
+
+
+def _arrangements(found: Object) -> Iterator[str]:
+    """What each arrangement does at LOAD. The pictures have the other loads."""
+    yield from page_tables.head_of(
+        "arrangement", "scheduler", "work that ran", "lost by rounding", "GPUs in use", "several GPUs: waited an hour"
+    )
+    for name, label in SHOWN.items():
+        for way in WAYS:
+            case = found["weeks"][LOAD][f"{name}.{way}"]
+            cells = (_percent(case[it]) for it in ("asked", "rounded", "gpusInUse", "waitedAnHour.several"))
+            yield page_tables.line_of(label, way, *cells)
 
 
 def _weights(found: Object) -> list[str]:

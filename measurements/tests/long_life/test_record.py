@@ -42,10 +42,18 @@ def test_the_page_says_how_long_was_lived_and_what_broke_off() -> None:
     points = dict.fromkeys(range(60), 80.0)
     lived = Minutes(dict.fromkeys(points, (1, 1)), {("agent", "threads"): {"c 7-77": points}})
     text = page([(stretch(), lived), (stretch("worker-1 | was harmed"), lived)])
-    assert "## So far: 2.0 hours" in text
-    assert "1 series: 1 flat." in text
-    assert "| agent | threads | 80 | +0 ± 0 | 1 | 1.5 | flat |" in text
-    assert "| 2026-11-24 | 60 | 400 | 20 | 3 | 7 | abc | worker-1 \\| was harmed |" in text
+    assert "So far: 2.0 hours, 1 series: 1 flat." in text
+    assert "| 2026-11-24 | 60 | 20 | 3 | abc | worker-1 \\| was harmed |" in text
+
+
+def test_the_page_lists_a_series_that_grows_and_none_that_is_flat() -> None:
+    load = dict.fromkeys(range(60), (1.0, 1.0))
+    growing = {minute: 50.0 + minute + minute % 2 / 10 for minute in load}
+    series = {("agent", "memory"): {"c 7-77": growing}, ("agent", "threads"): {"c 7-77": dict.fromkeys(load, 9.0)}}
+    text = page([(stretch(), Minutes(load, series))])
+    assert "2 series: 1 flat, 1 grows." in text
+    assert "| agent | memory | 94.55 MiB | +60 ± " in text
+    assert "| agent | threads |" not in text
 
 
 def test_the_page_shows_how_the_memory_of_the_longest_lived_process_goes_on() -> None:

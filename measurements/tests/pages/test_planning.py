@@ -14,7 +14,7 @@ def test_the_pages_tables_are_what_the_script_writes_from_the_result() -> None:
 
 def test_another_result_would_change_the_page() -> None:
     other = json.loads(json.dumps(FOUND))
-    other["weeks"]["80"]["slots.packed"]["free"][0] += 1
+    other["weeks"]["80"]["slots.packed"]["gpusInUse"][0] += 1
     assert page.filled(page.PAGE.read_text(), other) != page.PAGE.read_text()
 
 

@@ -95,7 +95,7 @@ def test_the_page_counts_by_scene_and_part_and_quotes_what_is_different(tmp_path
     text = page(json.loads((tmp_path / "points.json").read_text()))
     assert "2026-11-23: 2 points, 2 of them ended at; 3 ends of the 5 that are possible" in text
     assert "Runs: 1, 0.0 hours together." in text
-    assert "| a scene | 40 s | 2 | 3 | 1 | 1 | 0 | 1 |" in text
-    assert "| another scene | 62 s | 1 | 0 | 0 | 0 | 0 | 0 |" in text
-    assert "| agent | replace | 1 | 3 | 2 | 0 | 1 | 0 | 1 |" in text
+    assert "| a scene | 3 | 1 | 1 | 0 | 1 |" in text
+    assert "| another scene | 0 | 0 | 0 | 0 | 0 |" in text
+    assert "| agent | 3 | 1 | 1 | 0 | 1 |" in text
     assert "- middle `agent: replace it` (a scene): worker-1 was harmed" in text
