@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Any
 
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import web
 
 from gpushare.http.limits import ServerLimits
 
@@ -17,7 +17,7 @@ class HttpConnection(asyncio.Protocol):
         self,
         accepted: socket.socket,
         peer: str,
-        handler: RequestHandler,
+        handler: web.RequestHandler,
         gone: Callable[["HttpConnection"], None],
         client_names: Collection[str],
         limits: ServerLimits,

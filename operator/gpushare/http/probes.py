@@ -6,11 +6,10 @@ Guarantees: an answer costs nothing but its check, which reads what the part kno
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from aiohttp.web_request import BaseRequest
-from aiohttp.web_response import Response
+from aiohttp import web
 
+from gpushare.http import server
 from gpushare.http.limits import ServerLimits
-from gpushare.http.paths import serve_paths
 
 Check = Callable[[], str | None]
 """None when all is well, otherwise the problem, as a sentence."""
@@ -29,13 +28,16 @@ async def serve(port: int, checks: Mapping[str, Check]) -> AsyncIterator[None]:
 
     200, or 503 with the problem; 404 for other paths. Raises OSError where the port is taken.
     """
-    async with serve_paths(port, {path: _handler(check) for path, check in checks.items()}, LIMITS):
+    app = web.Application()
+    for path, check in checks.items():
+        app.router.add_get(path, _handler(check))
+    async with server.serve(app, port, limits=LIMITS):
         yield
 
 
-def _handler(check: Check) -> Callable[[BaseRequest], Awaitable[Response]]:
-    async def handler(_: BaseRequest) -> Response:
+def _handler(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handler(_: web.Request) -> web.Response:
         problem = check()
-        return Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
 
     return handler

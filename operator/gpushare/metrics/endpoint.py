@@ -11,12 +11,12 @@ import gzip
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiohttp.web_request import BaseRequest
-from aiohttp.web_response import Response
+from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client.exposition import choose_encoder
 
 from gpushare.http.limits import ServerLimits
-from gpushare.http.paths import Answer, serve_paths
+from gpushare.http.server import serve
 from gpushare.metrics.exported import Exported
 
 LIMITS = ServerLimits(keepalive_seconds=75.0)
@@ -29,14 +29,16 @@ async def exposed(port: int, exported: Exported) -> AsyncIterator[None]:
     if port == 0:
         yield
         return
-    async with serve_paths(port, {"/metrics": _rendered(exported)}, LIMITS):
+    app = web.Application()
+    app.router.add_get("/metrics", _rendered(exported))
+    async with serve(app, port, limits=LIMITS):
         yield
 
 
-def _rendered(exported: Exported) -> Answer:
+def _rendered(exported: Exported) -> Handler:
     one_at_a_time = asyncio.Lock()
 
-    async def metrics(request: BaseRequest) -> Response:
+    async def metrics(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         zipped = "gzip" in request.headers.get("Accept-Encoding", "")
 
@@ -48,6 +50,6 @@ def _rendered(exported: Exported) -> Answer:
             exported.refresh()
             body = await asyncio.to_thread(render)
         headers = {"Content-Type": content_type} | ({"Content-Encoding": "gzip"} if zipped else {})
-        return Response(body=body, headers=headers)
+        return web.Response(body=body, headers=headers)
 
     return metrics
