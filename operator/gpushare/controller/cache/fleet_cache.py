@@ -294,12 +294,10 @@ def known_gpu_node(obj: Object) -> GpuNode | None:
         },
     }
     try:
-        kept = GpuNode.model_validate(pruned)
+        return compact(GpuNode.model_validate(pruned))
     except ValidationError as error:
         LOG.error("GpuNode %s cannot be read: %s", metadata["name"], error)
         return None
-    compact(kept)
-    return kept
 
 
 def _known_condition(condition: Object) -> Object:

@@ -16,12 +16,9 @@ def gpu_node(number: int) -> GpuNode:
 
 
 def test_values_stay_and_what_is_the_same_on_every_node_is_kept_once() -> None:
-    first, second = gpu_node(1), gpu_node(2)
-    before = first.wire()
-    compact(first)
-    compact(second)
+    first, second = compact(gpu_node(1)), compact(gpu_node(2))
     assert first == gpu_node(1)
-    assert first.wire() == before
+    assert first.wire() == gpu_node(1).wire()
     one, other = first.status.daemons[0], second.status.daemons[0]
     assert one.desired_limits is one.current_limits is other.current_limits
     assert first.status.gpus[0].product is second.status.gpus[0].product
@@ -29,9 +26,7 @@ def test_values_stay_and_what_is_the_same_on_every_node_is_kept_once() -> None:
 
 
 def test_a_changed_copy_leaves_the_others_as_they_are() -> None:
-    first, second = gpu_node(1), gpu_node(2)
-    compact(first)
-    compact(second)
+    first, second = compact(gpu_node(1)), compact(gpu_node(2))
     changed = first.status.gpus[0].model_copy(update={"lost": True})
     assert changed.lost
     assert "lost" in changed.model_fields_set
