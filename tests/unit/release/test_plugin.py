@@ -16,8 +16,9 @@ from release import krew, plugin, unpack
 IMPORTS = """
 import importlib, pkgutil, sys
 import gpushare.kubectl as room
-for found in pkgutil.walk_packages(room.__path__, "gpushare.kubectl."):
-    importlib.import_module(found.name)
+for module in pkgutil.walk_packages(room.__path__, "gpushare.kubectl."):
+    if not module.name.startswith("gpushare.kubectl.page."):  # a pod serves the page, too, by other packages
+        importlib.import_module(module.name)
 import gpushare.controller.cache.fleet_cache, gpushare.controller.cache.resync
 import gpushare.kubectl.trial.command, gpushare.kubectl.page.command
 import prometheus_client.parser
