@@ -7,13 +7,17 @@ from contextlib import contextmanager
 
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
-from gpushare.agent.kubelet.plugin import DevicePlugin, OfferedDevice
+from gpushare.agent.kubelet.listing import OfferedDevice
+from gpushare.agent.kubelet.plugin import DevicePlugin
 from gpushare.mps.clock import boot_clock
 from tests.cluster.harness import Harness, wait_until
 
 
 class BareDevices:
     """Answers the kubelet as a plugin that gives containers nothing beyond the count."""
+
+    def has(self, device_ids: Collection[str]) -> bool:
+        return True
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
         return ContainerEdits()
@@ -24,7 +28,7 @@ class BareDevices:
     def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
         return sorted(available)[:size]
 
-    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+    def not_ready(self, device_ids: Sequence[str]) -> str | None:
         return None
 
 
@@ -37,7 +41,7 @@ def other_plugin(harness: Harness, resource: str) -> Iterator[None]:
 
     async def begin() -> DevicePlugin:
         directory = harness.in_node("/var/lib/kubelet")
-        plugin = DevicePlugin(resource, directory, BareDevices(), boot_clock, AllocationLock(boot_clock))
+        plugin = DevicePlugin(resource, directory, [BareDevices()], boot_clock, AllocationLock(boot_clock))
         plugin.offer([OfferedDevice(f"whole-{number}", True, None) for number in range(2)])
         await plugin.start()
         return plugin

@@ -3,7 +3,8 @@
 Guarantees: a slot is held from Allocate until a reading of the kubelet shows that its pod has ended, and free with that
 reading. When the agent ends, gates and MPS daemons stay as they are, so clients do not notice.
 
-`AgentState` owns the state, `Agent.loops` lists everything that runs.
+`Agent.loops` lists everything that runs. Loops write `Readings`, the tick makes `Decisions` of them, and everything
+else reads the two.
 """
 
 import asyncio
@@ -14,30 +15,51 @@ from pathlib import Path
 
 from gpushare.agent.aio import periodic
 from gpushare.agent.aio.periodic import Loop
+from gpushare.agent.dra.claims import ClaimSources
 from gpushare.agent.dra.driver import ClaimDelivery
+from gpushare.agent.dra.prepared import PreparedClaims
+from gpushare.agent.gather import DecisionGatherer
 from gpushare.agent.gpus import cdi
+from gpushare.agent.gpus.devices import Devices
+from gpushare.agent.gpus.inventory import Inventory
 from gpushare.agent.gpus.xids import XidWatch
+from gpushare.agent.health import AgentHealth
 from gpushare.agent.incidents import IncidentReporter
-from gpushare.agent.kubelet.plugins import PluginFactory
-from gpushare.agent.podresources.reader import PodResourcesSource
+from gpushare.agent.kubelet.mps_pods import MpsDevices
+from gpushare.agent.kubelet.plugins import DevicePlugins, PluginFactory
+from gpushare.agent.kubelet.service import DeviceKind
+from gpushare.agent.kubelet.slots import AllocationSources, SlotDevices
+from gpushare.agent.kubelet.whole_gpus import WholeDevices
+from gpushare.agent.node_cache import NodeCache
+from gpushare.agent.observation import APART, Observer
+from gpushare.agent.observe.violations import UsageMonitor
+from gpushare.agent.podresources.holdings import Slots, merged_holdings
+from gpushare.agent.podresources.reader import KubeletReader, PodResourcesSource
+from gpushare.agent.readings import Readings, Wakeups
+from gpushare.agent.reconcile.daemon_changes import DaemonChanges
+from gpushare.agent.reconcile.decision import LatestDecisions
+from gpushare.agent.reconcile.directories import GpuDirectories
+from gpushare.agent.reconcile.gates import Gates
 from gpushare.agent.reconcile.lifecycle import Lifecycle
-from gpushare.agent.reporting import GpuNodeWriter, StatusReporter
+from gpushare.agent.reporting import GpuNodeWriter, StatusReporter, snapshot
 from gpushare.agent.settings import AgentSettings
-from gpushare.agent.state import APART, AgentState
 from gpushare.agent.status.heartbeat import Heartbeat
 from gpushare.agent.status.meters import NodeMeters
-from gpushare.agent.terminate.after_fault import FaultedClientReaper
+from gpushare.agent.status.metrics import NodeSnapshot
+from gpushare.agent.terminate.after_fault import FaultedClientReaper, GpuFault, faults_of
 from gpushare.agent.terminate.departure_guard import DepartureGuard
 from gpushare.agent.terminate.enforcement import Recorder, ViolationEnforcer
 from gpushare.agent.terminate.kubelet_kills import KubeletKillWatcher
-from gpushare.agent.terminate.max_wait import MaxWaitEnforcer
+from gpushare.agent.terminate.max_wait import ExpiredGpu, MaxWaitEnforcer
 from gpushare.agent.terminate.shortage import ShortageMonitor
 from gpushare.agent.terminate.terminate import ClientTerminator
 from gpushare.agent.tick import Tick
-from gpushare.api.gpunode import Uuid
+from gpushare.api import names
+from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.client import API_ERRORS, NODES, Kube
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import DaemonControl
+from gpushare.mps.files import ModelFiles
 from gpushare.nvml.types import Nvml
 from gpushare.process import heap
 
@@ -69,65 +91,102 @@ class Agent:
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds."""
-        kube, nvml, control, proc = interfaces.kube, interfaces.nvml, interfaces.control, interfaces.proc
-        recorder, node = interfaces.recorder, settings.node
-        terminator = ClientTerminator(settings.root, control, proc, meters.count_attempt)
-        enforcer = ViolationEnforcer(node, terminator, control, recorder, clock, proc)
-        every = settings.intervals
-        shortages = ShortageMonitor(terminator, recorder, clock, every.clear, every.observe * APART, proc)
-        self.state = state = AgentState(
-            settings, kube, nvml, interfaces.pod_resources, interfaces.plugins, enforcer, shortages, clock, proc
-        )
-        gate = cdi.Gate(settings.cdi_dir)
+        kube, node, proc = interfaces.kube, settings.node, interfaces.proc
         self._kube = kube
-        self._gate = gate
         self._settings = settings
         self._meters = meters
-        self._delivery = ClaimDelivery(kube, settings.kubelet_dir, state, clock)
+        self._clock = clock
+        self._wakeups = wakeups = Wakeups()
+        self._files = ModelFiles()
+        self._daemon_changes = DaemonChanges(self._files)
+        self.latest = latest = LatestDecisions()
+        self.readings = readings = self._read_by(interfaces)
+
+        self._gate = cdi.Gate(settings.cdi_dir)
+        self.plugins = DevicePlugins(interfaces.plugins, self._kinds)
+        self._delivery = ClaimDelivery(kube, settings.kubelet_dir, self._claim_sources(), clock)
         self._lifecycle = Lifecycle(
-            settings.root, state.inventory, gate, clock, self._gpu_changed, proc, settings.compute_mode_policy
+            settings.root, readings.inventory, self._gate, clock, self._gpu_changed, proc, settings.compute_mode_policy
         )
-        self._tick = Tick(state, gate, self._lifecycle, self._delivery, meters)
+        gatherer = DecisionGatherer(settings, readings, self.plugins, clock, wakeups.gpus.set)
+        gates = Gates(self._gate, readings.devices)
+        self.tick = Tick(
+            settings, readings, gatherer, gates, self._lifecycle, self.plugins, self._delivery, latest, clock, wakeups
+        )
+
+        terminator = ClientTerminator(settings.root, interfaces.control, proc, meters.count_attempt)
+        self.observer = self._observing(terminator, interfaces)
         writer = GpuNodeWriter(kube, node, clock, settings.intervals.status)
-        self._status = StatusReporter(state, self._delivery, writer, self._lifecycle)
+        self.status = StatusReporter(settings, readings, latest, self.observer, self._delivery, writer)
+        self.health = AgentHealth(self.tick, self.status, clock)
+        gpu_node = readings.cache.raw_gpu_node
         self._heartbeat = Heartbeat(
-            kube, settings.namespace, node, settings.pod, clock, state.cache.raw_gpu_node, state.not_working
+            kube, settings.namespace, node, settings.pod, clock, gpu_node, self.health.not_working
         )
-        self._incidents = IncidentReporter(state, recorder.record, proc, meters.count_refused)
-        self._xids = XidWatch(nvml, self._incidents.xid)
-        self._departures = DepartureGuard(
-            nvml, state.cache.pods_by_uid, state.taken, terminator, recorder.record, proc=proc
+        record = interfaces.recorder.record
+        self.incidents = IncidentReporter(
+            settings, readings, latest, self.observer, self._files, wakeups, clock, record, proc, meters.count_refused
         )
-        self._kills = KubeletKillWatcher(kube, node, state.cache.pods_by_uid, self._departures.add_kill)
-        self._expired = MaxWaitEnforcer(nvml, state.expired, state.cache.pods_by_uid, terminator, recorder.record, proc)
-        self._faulted = FaultedClientReaper(node, state.faults, state.cache.pods_by_uid, recorder.record, clock, proc)
-        state.cache.follow_pods(self._departures.poke)
-        state.cache.follow_pods(self._kills.poke)
+        self._xids = XidWatch(interfaces.nvml, self.incidents.xid)
+        self._end_clients(terminator, interfaces)
+
+    def _read_by(self, interfaces: Interfaces) -> Readings:
+        settings, clock, wakeups = self._settings, self._clock, self._wakeups
+        cache = NodeCache(interfaces.kube, settings.node, wakeups.tick.set)
+        cache.follow_pods(wakeups.kubelet.set)
+        directories = GpuDirectories(settings.root, self._files)
+        return Readings(
+            cache,
+            Inventory(interfaces.nvml, clock, interfaces.proc),
+            Devices(settings),
+            KubeletReader(interfaces.pod_resources, clock, cache.known_pods, directories.read_whole_names),
+            directories,
+            PreparedClaims(settings.cdi_dir),
+        )
+
+    def _observing(self, terminator: ClientTerminator, interfaces: Interfaces) -> Observer:
+        every, clock, proc = self._settings.intervals, self._clock, interfaces.proc
+        apart = every.observe * APART
+        recorder = interfaces.recorder
+        enforcer = ViolationEnforcer(self._settings.node, terminator, interfaces.control, recorder, clock, proc)
+        usage = UsageMonitor(clock, enforcer, proc, every.clear, apart)
+        shortages = ShortageMonitor(terminator, recorder, clock, every.clear, apart, proc)
+        return Observer(self.readings, self.latest, usage, shortages)
+
+    def _end_clients(self, terminator: ClientTerminator, interfaces: Interfaces) -> None:
+        """Everything that ends clients but the observer, which has its own loop."""
+        kube, nvml, proc = interfaces.kube, interfaces.nvml, interfaces.proc
+        node, record, pods = self._settings.node, interfaces.recorder.record, self.readings.cache.pods_by_uid
+        self._departures = DepartureGuard(nvml, pods, self._taken, terminator, record, proc=proc)
+        self._kills = KubeletKillWatcher(kube, node, pods, self._departures.add_kill)
+        self._expired = MaxWaitEnforcer(nvml, self._expired_gpus, pods, terminator, record, proc)
+        self._faulted = FaultedClientReaper(node, self._faults, pods, record, self._clock, proc)
+        self.readings.cache.follow_pods(self._departures.poke)
+        self.readings.cache.follow_pods(self._kills.poke)
 
     def loops(self) -> tuple[Loop, ...]:
         """Everything that runs: name, work, seconds between two turns, and the event that starts one earlier."""
-        state, every = self.state, self._settings.intervals
+        readings, wakeups, every = self.readings, self._wakeups, self._settings.intervals
         return (
-            Loop("nodes", state.cache.nodes.run),
-            Loop("shares", state.cache.share_objects.run),
-            Loop("pods", state.cache.pods.run),
+            Loop("nodes", readings.cache.nodes.run),
+            Loop("shares", readings.cache.share_objects.run),
+            Loop("pods", readings.cache.pods.run),
             Loop("departures", self._departures.run),
             Loop("kubelet_kills", self._kills.run),
             Loop("max_wait", self._expired.run),
             Loop("faulted_clients", self._faulted.run),
             Loop("xids", self._xids.run),
-            Loop("poll_gpus", state.poll_gpus, every.gpus, state.gpus_due, timed=True),
-            Loop("poll_kubelet", state.poll_kubelet, every.kubelet, state.kubelet_due, timed=True),
-            Loop("observe", state.observe, every.observe, state.observe_due, timed=True),
-            Loop("scan", state.devices.scan, every.driver, timed=True),
-            Loop("tick", self._tick.run, every.tick, state.tick_due, timed=True),
-            Loop("report", self._status.report, every.report, state.report_due, timed=True),
-            Loop("follow_files", self._follow_files, every.files),
-            Loop("follow_arrivals", self._incidents.follow_arrivals, every.driver, self._incidents.arrivals_due),
-            Loop("gone_claims", self._delivery.give_up_gone, every.kubelet),
+            Loop("poll_gpus", self._poll_gpus, every.gpus, wakeups.gpus, timed=True),
+            Loop("poll_kubelet", self._poll_kubelet, every.kubelet, wakeups.kubelet, timed=True),
+            Loop("observe", self.observer.observe, every.observe, wakeups.observe, timed=True),
+            Loop("scan", readings.devices.scan, every.driver, timed=True),
+            Loop("tick", self.tick.run, every.tick, wakeups.tick, timed=True),
+            Loop("report", self.status.report, every.report, wakeups.report, timed=True),
+            Loop("follow_daemons", self._follow_daemons, every.files),
+            Loop("incidents", self.incidents.follow, every.files),
+            Loop("follow_arrivals", self.incidents.follow_arrivals, every.driver, self.incidents.arrivals_due),
+            Loop("prepared_claims", self._delivery.follow_claims, every.kubelet),
             Loop("heartbeat", self._heartbeat.renew, every.report),
-            Loop("report_incidents", self._incidents.report, every.report),
-            Loop("hand_over", self._incidents.hand_over, every.report),
             Loop("trim", heap.trim, TRIM_SECONDS),
         )
 
@@ -140,24 +199,24 @@ class Agent:
                     tasks.create_task(periodic.run(loop), name=loop.name)
                 await self._read_all()
                 for loop in (loop for loop in loops if loop.seconds is not None):
-                    tasks.create_task(periodic.run(loop, self._meters.observe_turn, self.state.clock), name=loop.name)
+                    tasks.create_task(periodic.run(loop, self._meters.observe_turn, self._clock), name=loop.name)
         finally:
             await self._lifecycle.close()
-            await self.state.plugins.leave()
+            await self.plugins.hand_over()
             await self._delivery.close()
 
     async def _read_all(self) -> None:
         """The readings that every decision needs. The API server may be down: GPUs on disk are kept, not offered."""
         await self._find_runtime()
         self._remove_unused_fronts()
-        await self.state.devices.scan()
-        await self.state.inventory.poll()
-        await self.state.kubelet.poll()
+        await self.readings.devices.scan()
+        await self.readings.inventory.poll()
+        await self.readings.kubelet.poll()
 
     def _remove_unused_fronts(self) -> None:
         """Before any spec is written: those of the agent before name what it delivered."""
         try:
-            self.state.devices.remove_unused_fronts(self._gate.text())
+            self.readings.devices.remove_unused_fronts(self._gate.text())
         except (OSError, ValueError) as error:
             LOG.warning("front libraries that no CDI spec names may be left: %s", error)
 
@@ -169,16 +228,85 @@ class Agent:
                 runtime = node["status"]["nodeInfo"]["containerRuntimeVersion"]
             except (*API_ERRORS, KeyError) as error:
                 LOG.warning("the node's container runtime is not known yet: %s", error)
-                self.state.still_starting()
+                self.tick.still_starting()
                 await asyncio.sleep(self._settings.intervals.kubelet)
-        self.state.devices.by_cdi = cdi.used(mode, runtime)
-        LOG.info("CDI %s: containers get edits %s", mode, "by CDI" if self.state.devices.by_cdi else "from Allocate")
+        self.readings.devices.by_cdi = cdi.used(mode, runtime)
+        LOG.info("CDI %s: containers get edits %s", mode, "by CDI" if self.readings.devices.by_cdi else "from Allocate")
 
-    async def _follow_files(self) -> None:
-        """What supervisors and attach brokers report, between two ticks."""
-        self.state.follow_daemons()
-        self._incidents.read_brokers()
+    async def _poll_gpus(self) -> None:
+        await self.readings.inventory.poll()
+        self._wakeups.tick.set()
+        self._wakeups.observe.set()
+
+    async def _poll_kubelet(self) -> None:
+        kubelet = self.readings.kubelet
+        previous = kubelet.view
+        await kubelet.poll()
+        if kubelet.view is not None and kubelet.view is not previous:
+            self._wakeups.tick.set()
+
+    async def _follow_daemons(self) -> None:
+        """Starts a tick at once where a supervisor or a broker reports something between two ticks."""
+        if self._daemon_changes.any(item.directory for item in self.readings.directories.shared.values()):
+            self._wakeups.tick.set()
 
     def _gpu_changed(self) -> None:
-        self.state.gpus_due.set()
-        self.state.tick_due.set()
+        self._wakeups.gpus.set()
+        self._wakeups.tick.set()
+
+    # What others ask for, as it is at that moment
+
+    def _kinds(self, resource: str) -> tuple[DeviceKind, ...]:
+        """The kinds of a resource's devices. A share of whole GPUs may follow one of slots that had the same name."""
+        readings = self.readings
+        if resource == names.MPS_RESOURCE:
+            return (MpsDevices(readings.devices, lambda: readings.inventory.views),)
+        sources = AllocationSources(
+            node=self._settings.node,
+            devices=readings.devices,
+            views=lambda: readings.inventory.views,
+            decisions=lambda: self.latest.gpus,
+            shares=lambda: readings.cache.shares,
+            held=self.held,
+            read_kubelet=self._wakeups.kubelet.set,
+        )
+        share, whole = names.share_of_resource(resource), WholeDevices(resource, sources)
+        return (whole,) if share is None else (SlotDevices(share, sources), whole)
+
+    def _claim_sources(self) -> ClaimSources:
+        readings = self.readings
+        return ClaimSources(
+            node=self._settings.node,
+            claims=readings.claims,
+            decisions=lambda: self.latest.gpus,
+            by_cdi=lambda: readings.devices.by_cdi,
+            used=readings.claims_used,
+            changed=self._wakeups.tick.set,
+        )
+
+    def held(self, share: ShareName, uuid: Uuid) -> Slots:
+        """Slots of the share that containers hold on the GPU, with pending ones."""
+        view, whole = self.readings.kubelet.view, self.readings.directories.whole_names
+        held = merged_holdings(view.held if view else {}, self.plugins.pending(whole))
+        return held.get((share, uuid), frozenset())
+
+    def _taken(self) -> list[Uuid]:
+        """GPUs that have a daemon.json."""
+        return list(self.readings.directories.shared)
+
+    def _expired_gpus(self) -> list[ExpiredGpu]:
+        """GPUs taken whose share's maxWait is over; none while this node's pods are not known."""
+        if not self.readings.cache.pods.synced.is_set():
+            return []  # the clients' pods could not be told
+        shared = (gpu for gpu in self.latest.gpus.values() if gpu.files is not None)
+        return [ExpiredGpu(gpu.plan.uuid, gpu.plan.share) for gpu in shared if gpu.plan.ends_clients]
+
+    def _faults(self) -> list[GpuFault]:
+        """GPUs whose server waits for faulted clients, of known shares."""
+        shared = self.readings.directories.shared.items()
+        states = {uuid: item.state for uuid, item in shared if item.state is not None}
+        return faults_of(states, self.readings.cache.shares, self._clock())
+
+    def snapshot(self) -> NodeSnapshot:
+        """The latest values, for metrics."""
+        return snapshot(self.readings, self.latest.gpus, self.observer, self.incidents.attached, self._clock())

@@ -1,32 +1,39 @@
 """Records what happens on the node as events: containers that got a part of a GPU, faults, now and while no agent ran,
 duplicate allocations, attaches that were refused or made with other limits than granted.
 
+One loop follows what the attach brokers write and reports; it also asks for an early reading of NVML when a process
+attaches.
+
 Guarantees: before this node's pods are known, the notes of an earlier agent are neither compared nor replaced.
 """
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
-from gpushare.agent.attach.arrivals import BrokerFiles
+from gpushare.agent.attach.arrivals import ArrivalLog, BrokerFiles
 from gpushare.agent.attach.refusals import RefusalReports
 from gpushare.agent.attach.variables import VariableReports, read_environments, variable_events
 from gpushare.agent.faults.downtime import Handover, downtime_events
-from gpushare.agent.faults.reports import FaultReports
+from gpushare.agent.faults.reports import FaultReports, GpuHealth, gpu_health
+from gpushare.agent.observation import Observer
 from gpushare.agent.observe.placement import Placements
 from gpushare.agent.podresources.duplicates import DuplicateAllocations
-from gpushare.agent.state import AgentState
+from gpushare.agent.readings import Readings, Wakeups
+from gpushare.agent.reconcile.decision import LatestDecisions
+from gpushare.agent.settings import AgentSettings
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.events.event import Event
-from gpushare.kube.pods import pods_by_cgroup_uid
+from gpushare.kube.pods import full_name, pods_by_cgroup_uid
 from gpushare.messages.log_on_change import LogOnChange
-from gpushare.mps.files import read_model
-from gpushare.mps.wire import Arrival, GpuGrants, RefusedAttach
+from gpushare.mps.files import ModelFiles, read_model
+from gpushare.mps.wire import Arrival, DaemonState, GpuGrants, RefusedAttach
 from gpushare.nvml.types import Xid
 
 LOG = logging.getLogger(__name__)
@@ -38,26 +45,41 @@ MAX_ARRIVED = 64
 class IncidentReporter:
     def __init__(
         self,
-        state: AgentState,
+        settings: AgentSettings,
+        readings: Readings,
+        latest: LatestDecisions,
+        observer: Observer,
+        files: ModelFiles,
+        wakeups: Wakeups,
+        clock: Callable[[], float],
         record: Callable[[Event], None],
         proc: Path,
         count_refused: Callable[[ShareName, RefusedAttach, int], None],
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`record`: takes an event and never waits. `count_refused`: as `NodeMeters` has it. `wall`: seconds since
-        1970.
+        """`clock`: CLOCK_BOOTTIME seconds. `record`: takes an event and never waits. `count_refused`: as `NodeMeters`
+        has it. `wall`: seconds since 1970.
         """
-        self._state = state
+        self._node = settings.node
+        self._every = settings.intervals
+        self._readings = readings
+        self._latest = latest
+        self._observer = observer
+        self._wakeups = wakeups
+        self._clock = clock
         self._record = record
         self._wall = wall
-        self._faults = FaultReports(state.node)
+        self._arrival_log = ArrivalLog()
+        self._early_due = False
+        self._early_at = self._reported_at = -math.inf
+        self._faults = FaultReports(settings.node)
         self._duplicates = DuplicateAllocations()
         self._placements = Placements(datetime.fromtimestamp(wall(), UTC))
-        self._handover = Handover(state.settings.root, proc)
-        self._brokers = BrokerFiles(state.files)
+        self._handover = Handover(settings.root, proc)
+        self._brokers = BrokerFiles(files)
         self._count_refused = count_refused
-        self._refusals = RefusalReports(state.node, state.clock())
-        self._variables = VariableReports(state.clock())
+        self._refusals = RefusalReports(settings.node, clock())
+        self._variables = VariableReports(clock())
         self.arrivals_due = asyncio.Event()
         """Set when `follow_arrivals` has something to do."""
         self._arrived: deque[tuple[Uuid, Sequence[Arrival]]] = deque(maxlen=MAX_ARRIVED)
@@ -65,39 +87,84 @@ class IncidentReporter:
         self._environments = BlockingCaller("environments of processes that attached", ENVIRONMENT_SECONDS)
         self._problems = LogOnChange(LOG)
 
+    async def follow(self) -> None:
+        """One turn of the loop: looks at what the brokers have written and, every `Intervals.report`, reports. Suspects
+        of a fault are those that the latest broker.json leaves.
+        """
+        self._read_brokers()
+        if self._clock() - self._reported_at >= self._every.report:
+            self._reported_at = self._clock()
+            self._report()
+            self._hand_over()
+
     def xid(self, xid: Xid) -> None:
         """Pods without a slot now are not suspects: asks for a reading of the kubelet."""
-        self._faults.add_xid(xid, self._state.clock())
-        self._state.kubelet_due.set()
+        self._faults.add_xid(xid, self._clock())
+        self._wakeups.kubelet.set()
 
     async def follow_arrivals(self) -> None:
-        """Looks with what those attached whom `read_brokers` found."""
+        """Looks at the limit variables of the processes that attached."""
         while self._arrived:
             await self._look_at_variables(*self._arrived.popleft())
 
-    def read_brokers(self) -> None:
-        """Reads what the attach brokers have written: who attached, and who was refused."""
-        state = self._state
-        if not state.cache.pods.synced.is_set():
+    def attached(self, uuid: Uuid, processes: Iterable[tuple[int, int]]) -> dict[int, float]:
+        """When processes of the GPU attached, see `ArrivalLog`."""
+        return self._arrival_log.attached(uuid, processes)
+
+    def gpu_health(self) -> list[GpuHealth]:
+        """The health of the GPUs taken, for fault reports."""
+        readings, observed = self._readings, self._observer.observed
+        view, pods = readings.kubelet.view, readings.cache.pods.objects.values()
+        holders: dict[Uuid, set[str]] = {}
+        for (_, uuid), names in readings.holding(view).items():
+            holders.setdefault(uuid, set()).update(names)
+        absent = view.absent if view else {}
+        pod_names = {uid: full_name(pod) for uid, pod in pods_by_cgroup_uid(pods).items()}
+        return [
+            gpu_health(
+                decision.readiness,
+                item.state,
+                observed.get(uuid),
+                holders.get(uuid, ()),
+                absent,
+                uuid,
+                self._arrival_log.attaches(uuid, holders.get(uuid, ()), absent, pod_names),
+                pod_names,
+            )
+            for uuid, decision in self._latest.gpus.items()
+            if (item := readings.directories.shared.get(uuid)) is not None
+        ]
+
+    def _read_brokers(self) -> None:
+        """Who attached, and who was refused."""
+        readings, shared = self._readings, self._readings.directories.shared
+        if not readings.cache.pods.synced.is_set():
             return
-        self._refusals.keep(state.on_disk)
-        self._variables.keep(state.on_disk)
-        changed = self._brokers.changed(item.directory for item in state.on_disk.values())
-        pods = pods_by_cgroup_uid(state.cache.pods.objects.values()) if changed else {}
+        self._refusals.keep(shared)
+        self._variables.keep(shared)
+        changed = self._brokers.changed(item.directory for item in shared.values())
+        pods = pods_by_cgroup_uid(readings.cache.pods.objects.values()) if changed else {}
         for broker in changed:
-            state.arrived(broker)
+            self._arrival_log.keep(shared)
+            self._early_due |= self._arrival_log.update(broker, self._clock())
             if arrivals := self._variables.new(broker):
                 self._arrived.append((broker.uuid, arrivals))
                 self.arrivals_due.set()
-            for new in self._refusals.update(broker, state.on_disk[broker.uuid].wanted.share, pods):
+            for new in self._refusals.update(broker, shared[broker.uuid].wanted.share, pods):
                 if new.count:
                     self._count_refused(new.share, new.reason, new.count)
                 for event in new.events:
                     self._record(event)
-        state.follow_arrivals()
+        self._ask_nvml()
+
+    def _ask_nvml(self) -> None:
+        """At once, who has attached."""
+        if self._early_due and self._clock() - self._early_at >= self._every.early:
+            self._early_due, self._early_at = False, self._clock()
+            self._wakeups.gpus.set()
 
     async def _look_at_variables(self, uuid: Uuid, arrivals: Sequence[Arrival]) -> None:
-        item = self._state.on_disk.get(uuid)
+        item = self._readings.directories.shared.get(uuid)
         grants = read_model(item.directory.grants, GpuGrants).value if item is not None else None
         if item is None or grants is None:
             return
@@ -107,32 +174,37 @@ class IncidentReporter:
         except HungError as error:
             self._problems.log("limit variables are not looked at: %s", error, key="environments")
             return
-        pods = pods_by_cgroup_uid(self._state.cache.pods.objects.values())
+        pods = pods_by_cgroup_uid(self._readings.cache.pods.objects.values())
         for event in variable_events(arrivals, environments, grants, item.wanted.share, pods):
             self._record(event)
 
-    async def report(self) -> None:
-        """Suspects of a fault are those that the latest broker.json leaves."""
-        self.read_brokers()
-        state = self._state
-        found = self._faults.update(state.gpu_health(), state.clock())
-        if state.kubelet.view is not None:
-            found += self._duplicates.look(state.kubelet.view, state.cache.pods.objects.values())
-        found += self._placements.look(state.parts, state.cache.pods_by_uid(), state.cache.shares, state.claimed_grants)
-        for event in found:
+    def _report(self) -> None:
+        readings = self._readings
+        events = self._faults.update(self.gpu_health(), self._clock())
+        if readings.kubelet.view is not None:
+            events += self._duplicates.look(readings.kubelet.view, readings.cache.pods.objects.values())
+        events += self._placements.look(
+            self._observer.parts, readings.cache.pods_by_uid(), readings.cache.shares, readings.claimed_grants
+        )
+        for event in events:
             self._record(event)
 
-    async def hand_over(self) -> None:
+    def _hand_over(self) -> None:
         """Reports what happened while no agent ran, and saves the notes for the next agent."""
-        state, now = self._state, self._wall()
-        if not state.cache.pods.synced.is_set():
+        cache, now = self._readings.cache, self._wall()
+        if not cache.pods.synced.is_set():
             return
-        for uuid, daemon in state.supervised().items():
+        for uuid, daemon in self._supervised().items():
             before = self._handover.take(uuid)
             if before is not None:
                 ended = self._handover.ended(uuid, before.clients)
-                pods = pods_by_cgroup_uid(state.cache.pods.objects.values())
-                for event in downtime_events(state.node, uuid, before, daemon, ended, pods, now):
+                pods = pods_by_cgroup_uid(cache.pods.objects.values())
+                for event in downtime_events(self._node, uuid, before, daemon, ended, pods, now):
                     LOG.warning("%s", event.note)
                     self._record(event)
-            self._handover.save(uuid, daemon, state.observed.get(uuid), now)
+            self._handover.save(uuid, daemon, self._observer.observed.get(uuid), now)
+
+    def _supervised(self) -> dict[Uuid, DaemonState]:
+        """state.json of each GPU that was decided on."""
+        states = {uuid: item.state for uuid, item in self._readings.directories.shared.items()}
+        return {uuid: state for uuid, state in states.items() if state is not None and uuid in self._latest.gpus}

@@ -10,20 +10,23 @@ costs the API server little.
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 
 from gpushare.agent.dra.driver import ClaimDelivery
+from gpushare.agent.observation import Observer
+from gpushare.agent.observe.usage import Reading
 from gpushare.agent.podresources.holdings import ShareGpu, Slots, merged_holdings
+from gpushare.agent.readings import Readings
 from gpushare.agent.reconcile.daemon_files import original_mode
-from gpushare.agent.reconcile.decision import DecisionInput, GpuDecision
-from gpushare.agent.reconcile.lifecycle import Lifecycle
-from gpushare.agent.state import AgentState
-from gpushare.agent.status.status import GpuFacts, NodeFacts, build, own_part, urgent
+from gpushare.agent.reconcile.decision import DecisionInput, Decisions, GpuDecision, LatestDecisions
+from gpushare.agent.settings import AgentSettings
+from gpushare.agent.status.metrics import NodeSnapshot
+from gpushare.agent.status.status import NodeFacts, build, own_part, urgent
 from gpushare.api import names
-from gpushare.api.gpunode import GpuNode, GpuNodeStatus
+from gpushare.api.gpunode import GpuNode, GpuNodeStatus, Uuid
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.client import API_ERRORS, GPU_NODES, NODES, Kube, Object
 from gpushare.mps.layout import gpu_dir
@@ -118,60 +121,114 @@ class GpuNodeWriter:
 
 
 class StatusReporter:
-    def __init__(self, state: AgentState, delivery: ClaimDelivery, writer: GpuNodeWriter, lifecycle: Lifecycle) -> None:
-        self._state = state
+    """`reported`: whether the API server has taken a status once with all that is known at the start.
+
+    `unreported_since`: since when the API server takes no status of this agent; None: it has the latest, or that waits
+    its turn.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        readings: Readings,
+        latest: LatestDecisions,
+        observer: Observer,
+        delivery: ClaimDelivery,
+        writer: GpuNodeWriter,
+    ) -> None:
+        self.reported = False
+        self.unreported_since: float | None = None
+        self._settings = settings
+        self._readings = readings
+        self._latest = latest
+        self._observer = observer
         self._delivery = delivery
         self._writer = writer
-        self._lifecycle = lifecycle
 
     async def report(self) -> None:
         """Writes the ResourceSlice and the GpuNode's status where they differ; creates the GpuNode."""
-        state, given = self._state, self._state.decided_on
-        if state.cache.informed and given is not None:
-            await self._delivery.publish(state.inventory.driver, by_cdi=state.devices.by_cdi)
-        node = state.cache.gpu_node()
+        readings, decisions = self._readings, self._latest.decisions
+        if readings.cache.informed and decisions is not None:
+            await self._delivery.publish(readings.inventory.driver, by_cdi=readings.devices.by_cdi)
+        node = readings.cache.gpu_node()
         if node is None:
-            if state.cache.nodes.synced.is_set():
+            if readings.cache.nodes.synced.is_set():
                 await self._writer.create()
             return
-        if given is None:
+        if decisions is None:
             return
-        await self._writer.write(build(self._facts(given), node.status), node)
-        state.unreported_since = self._writer.failing_since
-        if state.cache.complete and given.kubelet is not None and self._writer.failing_since is None:
-            state.reported = True
+        await self._writer.write(build(self._facts(decisions), node.status), node)
+        self.unreported_since = self._writer.failing_since
+        known = readings.cache.complete and decisions.given.kubelet is not None
+        if known and self._writer.failing_since is None:
+            self.reported = True
 
-    def _facts(self, given: DecisionInput) -> NodeFacts:
-        state, now, root = self._state, datetime.now(UTC), self._state.settings.root
+    def _facts(self, decisions: Decisions) -> NodeFacts:
+        readings, observer, given = self._readings, self._observer, decisions.given
+        now, root = datetime.now(UTC), self._settings.root
         return NodeFacts(
-            generation=state.generation,
+            generation=given.generation,
             agent_version=RELEASE,
-            simulated=state.inventory.simulated,
-            modes=state.settings.compute_mode_policy,
-            driver=state.inventory.driver,
-            views=state.inventory.views,
-            original_modes={uuid: original_mode(gpu_dir(root, uuid)) for uuid in state.inventory.views},
-            gpus=[self._gpu_facts(decision) for decision in state.decisions.values()],
+            simulated=readings.inventory.simulated,
+            modes=self._settings.compute_mode_policy,
+            driver=readings.inventory.driver,
+            views=readings.inventory.views,
+            original_modes={uuid: original_mode(gpu_dir(root, uuid)) for uuid in readings.inventory.views},
+            gpus=decisions.gpus.values(),
             held=_held(given),
-            holding=state.holding(given.kubelet),
-            assignments=state.assignments or (),
-            pods=state.cache.known_pods(),
-            findings=state.usage.findings(),
-            borrowers=state.shortages.borrowers(),
-            short=state.shortages.short() if state.lends else None,
-            reserved=state.reserved,
-            unused=None if state.unused is None else state.unused.published(now),
-            nvml_error=state.inventory.error,
-            driver_error=state.devices.problem() or state.devices.daemon_problem(),
-            kubelet_error=state.kubelet.error,
+            holding=readings.holding(given.kubelet),
+            assignments=given.assignments or (),
+            pods=readings.cache.known_pods(),
+            findings=observer.usage.findings(),
+            borrowers=observer.shortages.borrowers(),
+            short=observer.shortages.short() if readings.lends else None,
+            reserved=observer.reserved,
+            unused=None if observer.unused is None else observer.unused.published(now),
+            nvml_error=readings.inventory.error,
+            driver_error=readings.devices.problem() or readings.devices.daemon_problem(),
+            kubelet_error=readings.kubelet.error,
             now=format_timestamp(now),
         )
 
-    def _gpu_facts(self, decision: GpuDecision) -> GpuFacts:
-        uuid = decision.plan.uuid
-        item = self._state.on_disk.get(uuid)
-        note = self._lifecycle.notes.get(uuid, "")
-        return GpuFacts(decision.plan, decision.readiness, item.state if item else None, decision.drained, note)
+
+def snapshot(
+    readings: Readings,
+    gpus: Mapping[Uuid, GpuDecision],
+    observer: Observer,
+    attached: Callable[[Uuid, Iterable[tuple[int, int]]], Mapping[int, float]],
+    now: float,
+) -> NodeSnapshot:
+    """The latest values, for metrics: later ones replace them and change nothing in a snapshot. `attached`: when
+    processes of a GPU attached, by PID; asked with PIDs and start times in ticks. `now`: CLOCK_BOOTTIME seconds.
+    """
+    view, driver, unused = readings.kubelet.view, readings.inventory.driver, observer.unused
+    return NodeSnapshot(
+        now=now,
+        simulated=readings.inventory.simulated,
+        views=readings.inventory.views,
+        client_ceiling=driver.client_ceiling if driver else None,
+        decisions=gpus,
+        states={uuid: item.state for uuid, item in readings.directories.shared.items()},
+        observed=observer.observed,
+        attached={uuid: attached(uuid, _identities(reading)) for uuid, reading in observer.observed.items()},
+        findings=observer.usage.findings() or (),
+        borrowers=observer.shortages.borrowers() or (),
+        shortages=observer.shortages.latest,
+        unused={item.part: _seconds_since(item.since) for item in unused.found} if unused is not None else {},
+        nvml_error=readings.inventory.error,
+        kubelet_error=readings.kubelet.error,
+        kubelet_read_at=view.started if view else None,
+    )
+
+
+def _identities(reading: Reading) -> Iterator[tuple[int, int]]:
+    """PID and start time, in ticks, of each process."""
+    return ((process.pid, process.started) for usage in reading.usages for process in usage.processes)
+
+
+def _seconds_since(moment: datetime) -> float:
+    """Not below 0, however clocks are set."""
+    return max(0.0, (datetime.now(UTC) - moment).total_seconds())
 
 
 def _held(given: DecisionInput) -> dict[ShareGpu, Slots] | None:

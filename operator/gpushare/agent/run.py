@@ -3,7 +3,7 @@
 import asyncio
 import ctypes
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,12 +11,14 @@ from gpushare.agent.agent import Agent, Interfaces
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus import driver
 from gpushare.agent.kubelet.allocation_lock import AllocationLock, LockedPodResources
-from gpushare.agent.kubelet.plugin import DevicePlugin, Hooks
+from gpushare.agent.kubelet.plugin import DevicePlugin
 from gpushare.agent.kubelet.plugins import PluginFactory
+from gpushare.agent.kubelet.service import UNMEASURED, DeviceKind
 from gpushare.agent.podresources.client import PodResources
 from gpushare.agent.settings import AgentSettings
-from gpushare.agent.status.meters import export
+from gpushare.agent.status.meters import NodeMeters, export
 from gpushare.agent.status.metrics import WITHOUT_DRIVER, NodeSnapshot
+from gpushare.api import names
 from gpushare.api.gpunode import Uuid
 from gpushare.http import probes
 from gpushare.kube.client import Kube
@@ -48,13 +50,13 @@ class NodeProcess:
         self.agent: Agent | None = None
 
     def unhealthy(self) -> str | None:
-        return self.agent.state.unhealthy() if self.agent else None
+        return self.agent.health.unhealthy() if self.agent else None
 
     def unready(self) -> str | None:
-        return self.agent.state.unready() if self.agent else "waiting for the NVIDIA driver"
+        return self.agent.health.unready() if self.agent else "waiting for the NVIDIA driver"
 
     def snapshot(self) -> NodeSnapshot:
-        return self.agent.state.snapshot() if self.agent else WITHOUT_DRIVER
+        return self.agent.snapshot() if self.agent else WITHOUT_DRIVER
 
 
 async def run(settings: AgentSettings, kube: Kube) -> None:
@@ -69,7 +71,7 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
                 kube=kube,
                 nvml=await _open_nvml(settings),
                 pod_resources=LockedPodResources(pod_resources, lock),
-                plugins=_plugins(settings, lock),
+                plugins=_plugins(settings, lock, meters),
                 control=_controls(settings),
                 recorder=EventRecorder(kube, "gpushare-agent", settings.pod),
             )
@@ -77,9 +79,12 @@ async def run(settings: AgentSettings, kube: Kube) -> None:
             await process.agent.run()
 
 
-def _plugins(settings: AgentSettings, lock: AllocationLock) -> PluginFactory:
-    def plugin(resource: str, hooks: Hooks) -> DevicePlugin:
-        return DevicePlugin(resource, settings.kubelet_dir, hooks, boot_clock, lock)
+def _plugins(settings: AgentSettings, lock: AllocationLock, meters: NodeMeters) -> PluginFactory:
+    """Slots and whole GPUs are timed; users do not wait for our own MPS pods."""
+
+    def plugin(resource: str, kinds: Sequence[DeviceKind]) -> DevicePlugin:
+        timed = UNMEASURED if resource == names.MPS_RESOURCE else meters
+        return DevicePlugin(resource, settings.kubelet_dir, kinds, boot_clock, lock, timed)
 
     return plugin
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,18 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from gpushare.agent.agent import Agent, Interfaces
+from gpushare.agent.gpus.edits import ContainerEdits
+from gpushare.agent.health import AgentHealth
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
 from gpushare.agent.kubelet.listing import OfferedDevice
-from gpushare.agent.kubelet.service import DeviceService
+from gpushare.agent.kubelet.service import DeviceKind, DeviceService
+from gpushare.agent.observe.usage import Reading
 from gpushare.agent.podresources.client import PodResourcesError
 from gpushare.agent.podresources.holdings import HeldDevice
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
+from gpushare.agent.readings import Readings
+from gpushare.agent.reconcile.decision import GpuDecision, LatestDecisions
 from gpushare.agent.settings import AgentSettings, Intervals
-from gpushare.agent.state import AgentState
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.compute_mode import ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
@@ -75,7 +79,7 @@ class FakeKubelet:
 
     started: set[str] = field(default_factory=set)
     holders: set[tuple[str, str]] = field(default_factory=set)
-    hooks: dict[str, Any] = field(default_factory=dict)
+    kinds: dict[str, Sequence[DeviceKind]] = field(default_factory=dict)
     services: dict[str, DeviceService] = field(default_factory=dict)
     readings: int = 0
     down: bool = False
@@ -103,15 +107,26 @@ class FakeKubelet:
         """Those of the share that may be allocated; else those that may not."""
         return sorted(item.id for item in self.listed.get(f"gpushare.dev/{share}", []) if item.healthy is healthy)
 
-    def plugin(self, resource: str, hooks: Any) -> Any:
-        self.hooks[resource] = hooks
-        self.services[resource] = DeviceService(hooks, boot_clock, AllocationLock(boot_clock))
+    def plugin(self, resource: str, kinds: Sequence[DeviceKind]) -> Any:
+        self.kinds[resource] = kinds
+        self.services[resource] = DeviceService(kinds, boot_clock, AllocationLock(boot_clock))
         return FakePlugin(self, resource)
+
+    def edits(self, ids: list[str], resource: str = "gpushare.dev/a") -> ContainerEdits:
+        """What a container with these devices would get."""
+        return self._kind(ids, resource).edits(ids)
+
+    def not_ready(self, ids: list[str], resource: str = "gpushare.dev/a") -> str | None:
+        """Why a container with these devices may not start yet; None: it may."""
+        return self._kind(ids, resource).not_ready(ids)
+
+    def _kind(self, ids: list[str], resource: str) -> DeviceKind:
+        return next(kind for kind in self.kinds[resource] if kind.has(ids))
 
     async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:
         """Gives a container the slot; it is listed once a test says so in `holders`."""
         one = messages.ContainerAllocateRequest(devices_ids=[device_id])
-        await self.services[resource].Allocate(_Call(messages.AllocateRequest(container_requests=[one])))
+        await self.services[resource].Allocate(Call(messages.AllocateRequest(container_requests=[one])))
 
 
 class FakePlugin:
@@ -138,7 +153,7 @@ class FakePlugin:
     async def stop(self) -> None:
         self._kubelet.started.discard(self._resource)
 
-    async def leave(self) -> None:
+    async def hand_over(self) -> None:
         pass
 
 
@@ -219,9 +234,29 @@ class FakeNode:
         self._tasks.append(asyncio.create_task(self.agent.run()))
 
     @property
-    def state(self) -> AgentState:
+    def running(self) -> Agent:
         assert self.agent is not None
-        return self.agent.state
+        return self.agent
+
+    @property
+    def readings(self) -> Readings:
+        return self.running.readings
+
+    @property
+    def observed(self) -> dict[str, Reading]:
+        return self.running.observer.observed
+
+    @property
+    def latest(self) -> LatestDecisions:
+        return self.running.latest
+
+    @property
+    def decided(self) -> Mapping[str, GpuDecision]:
+        return self.running.latest.gpus
+
+    @property
+    def health(self) -> AgentHealth:
+        return self.running.health
 
     async def stop(self) -> None:
         while self._tasks:
@@ -304,8 +339,8 @@ class FakeNode:
     async def ticks(self, count: int) -> None:
         """The agent has ended so many ticks more."""
         for _ in range(count):
-            before = self.state.ticked_at
-            await self.until(lambda before=before: self.state.ticked_at > before)
+            before = self.running.tick.ended_at
+            await self.until(lambda before=before: self.running.tick.ended_at > before)
 
     async def serving(self) -> None:
         """GPU-0 is assigned to share a and offered."""
@@ -320,13 +355,15 @@ def read_wanted(node: FakeNode) -> DesiredDaemon:
     return wanted
 
 
-class _Call:
+class Call:
     """The kubelet's side of a call: it asks `request`, and hears an answer."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
+        self.answers: list[Any] = []
 
     async def recv_message(self) -> Any:
         return self._request
 
-    async def send_message(self, answer: Any) -> None: ...
+    async def send_message(self, answer: Any) -> None:
+        self.answers.append(answer)

@@ -38,10 +38,10 @@ async def test_an_assigned_gpu_is_taken_verified_gated_and_offered(node: FakeNod
     assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
     assert gpu_dir(node.root, "GPU-0").original_mode.read_text() == "Default\n"
     await node.until(lambda: node.daemon().get("ready"))
-    edits = node.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1"])
+    edits = node.kubelet.edits(["GPU-0::1"])
     assert edits.cdi_devices == ("gpushare.dev/gpu=GPU-0",)
     assert edits.env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
-    assert await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"]) is None
+    assert node.kubelet.not_ready(["GPU-0::1"]) is None
     assert len(node.kubelet.listed["internal.gpushare.dev/mps"]) == 64
 
 
@@ -68,7 +68,7 @@ async def test_before_its_daemon_is_verified_a_gpu_is_neither_offered_nor_gated(
     await node.until(lambda: "gpushare.dev/a" in node.kubelet.started)
     assert node.kubelet.ids() == []
     assert node.gates() == []
-    sentence = await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"])
+    sentence = node.kubelet.not_ready(["GPU-0::1"])
     assert "has not taken this GPU yet" in sentence
 
 
@@ -125,7 +125,7 @@ async def test_once_maxwait_is_over_no_container_starts_on_the_gpu(node: FakeNod
     since = "2026-01-01T00:00:00Z"
     node.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True, "terminateClients": True, "waitingSince": since})
     await node.until(lambda: node.gates() == [])
-    assert await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
+    assert node.kubelet.not_ready(["GPU-0::0"])
     await node.until(lambda: node.daemon()["reason"] == "Stopping")
     (waiting,) = [it for it in node.status()["conditions"] if it["type"] == "WaitingForClients"]
     assert (waiting["status"], "for pod ns/pod" in waiting["message"]) == ("True", True)
@@ -158,7 +158,7 @@ async def test_with_compute_modes_left_it_restores_those_that_an_earlier_agent_c
     await node.serving()
     await node.stop()
     node.start(ComputeModePolicy.LEAVE)
-    await node.until(lambda: node.state.unready() is None)
+    await node.until(lambda: node.health.unready() is None)
     node.kube.assign()
     await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
     assert node.nvml.modes["GPU-0"] is ComputeMode.DEFAULT
@@ -198,7 +198,7 @@ async def test_a_restarted_agent_finds_its_gpus_as_they_were(node: FakeNode) -> 
     await node.stop()
     assert len(node.kubelet.ids()) == 4
     node.start()
-    await node.until(lambda: node.state.unready() is None)
+    await node.until(lambda: node.health.unready() is None)
     watching.cancel()
     assert not closed
     assert len(node.kubelet.ids()) == 4
@@ -245,7 +245,7 @@ async def test_a_directory_in_which_a_supervisor_goes_on_stays(node: FakeNode) -
     node.kube.assign()
     node.start()
     await node.ticks(3)
-    assert node.state.assignments == ()
+    assert node.latest.decisions.given.assignments == ()
     assert directory.state.exists()
 
 
@@ -281,7 +281,7 @@ async def test_a_gpu_that_an_agent_left_midway_waits_for_what_the_api_server_say
     await left_midway(node)
     node.start()
     await node.ticks(3)
-    assert node.state.assignments is None
+    assert node.latest.decisions.given.assignments is None
     assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
 
 
@@ -294,7 +294,7 @@ async def test_a_cdi_spec_that_cannot_be_written_withdraws_its_gpu_and_no_other(
     assert node.gates() == ["gpushare.dev-gpu-GPU-0.json", "gpushare.dev-gpu-GPU-1.json"]
     await node.until(lambda: "its CDI spec cannot be changed" in node.daemon().get("message", ""))
     await node.ticks(2)
-    assert node.state.unhealthy() is None
+    assert node.health.unhealthy() is None
     in_the_way.rmdir()
     in_the_way.parent.rmdir()
     await node.until(lambda: len(node.kubelet.ids()) == 8)
@@ -321,7 +321,7 @@ async def test_on_a_disk_that_takes_no_file_the_agent_says_so_and_goes_on_by_its
             node.kube.assign({"uuid": "GPU-0", "share": "a"})
             await node.until(lambda: error in node.daemon().get("message", ""))
             await node.ticks(2)
-            assert node.state.unhealthy() is None
+            assert node.health.unhealthy() is None
         await node.until(lambda: len(node.kubelet.ids()) == 4, seconds=20.0)
         await node.stop()
 
@@ -337,12 +337,12 @@ async def test_a_gpu_whose_cdi_spec_cannot_be_written_is_not_ready_until_it_can(
             node.kube.assign({"uuid": "GPU-0", "share": "a"})
             await node.until(lambda: error in node.daemon().get("message", ""))
             assert (node.daemon()["reason"], node.daemon()["ready"]) == ("GateNotOpen", False)
-            why = await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::1"])
+            why = node.kubelet.not_ready(["GPU-0::1"])
             assert "GateNotOpen" in why, "a container would start"
             await node.ticks(2)
             assert node.kubelet.ids() == []
             assert {path.name for path in node.cdi.iterdir()} <= {"filler"}, "something half written stayed"
-            assert node.state.unhealthy() is None
+            assert node.health.unhealthy() is None
         await node.until(lambda: len(node.kubelet.ids()) == 4)
         await node.until(lambda: node.daemon().get("ready"))
         await node.stop()
@@ -370,7 +370,7 @@ async def test_a_cdi_directory_that_is_none_closes_the_gate_while_that_lasts(nod
     node.cdi.symlink_to(node.cdi)
     await node.until(lambda: node.daemon().get("reason") == "GateNotOpen")
     assert not node.daemon().get("ready")
-    assert node.state.unhealthy() is None
+    assert node.health.unhealthy() is None
     node.cdi.unlink()
     await node.until(lambda: node.gates() == ["gpushare.dev-gpu-GPU-0.json"])
     await node.until(lambda: node.daemon().get("ready"))
@@ -404,11 +404,11 @@ async def test_while_it_cannot_be_read_which_claims_are_prepared_no_gpu_is_drain
     await node.read()
     await node.ticks(5)
     assert not node.daemon()["drained"]
-    assert node.state.part_holders() is None, "who holds an unknown claim would be refused"
-    assert node.state.usage.findings() is None
+    assert node.readings.part_holders() is None, "who holds an unknown claim would be refused"
+    assert node.running.observer.usage.findings() is None
     unreadable.rmdir()
     await node.until(lambda: node.daemon()["drained"])
-    await node.until(lambda: node.state.part_holders() is not None)
+    await node.until(lambda: node.readings.part_holders() is not None)
 
 
 async def test_a_broker_json_that_names_another_gpu_ends_no_agent(
@@ -419,7 +419,7 @@ async def test_a_broker_json_that_names_another_gpu_ends_no_agent(
     write_model(path, BrokerState(uuid="GPU-9", heartbeat=boot_clock(), listening=True))
     await node.until(lambda: "names another GPU and is ignored: 'GPU-9'" in caplog.text)
     await node.ticks(3)
-    assert node.state.unhealthy() is None
+    assert node.health.unhealthy() is None
     assert len(node.kubelet.ids()) == 4
 
 
@@ -431,10 +431,10 @@ async def test_an_agent_without_descriptors_gives_nothing_back_and_goes_on_once_
     wanted, gates = read_wanted(node), node.gates()
     with no_descriptors():
         await asyncio.sleep(1.0)
-        assert node.state.unhealthy() is None
+        assert node.health.unhealthy() is None
         assert "GPU-0::0" in node.kubelet.ids(), "whom the kubelet restarts would be refused"
-    before = node.state.ticked_at
-    await node.until(lambda: node.state.ticked_at > before + 1.0)
+    before = node.running.tick.ended_at
+    await node.until(lambda: node.running.tick.ended_at > before + 1.0)
     await node.until(lambda: node.daemon().get("ready") and len(node.kubelet.ids()) == 4)
     assert (read_wanted(node), node.gates()) == (wanted, gates)
     assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
@@ -475,7 +475,7 @@ async def test_an_idle_node_writes_nothing(node: FakeNode) -> None:
 async def test_two_slots_for_one_container_are_refused_with_the_reason(node: FakeNode) -> None:
     await node.serving()
     with pytest.raises(LookupError, match="write a limit of 1"):
-        node.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1", "GPU-0::2"])
+        node.kubelet.edits(["GPU-0::1", "GPU-0::2"])
 
 
 async def test_the_loops_that_are_timed_are_those_that_the_metric_names(node: FakeNode) -> None:
@@ -492,9 +492,9 @@ async def test_the_loops_that_are_timed_are_those_that_the_metric_names(node: Fa
 async def test_the_heartbeat_begins_with_the_first_full_report_and_ends_with_the_ticks(node: FakeNode) -> None:
     await node.serving()
     await node.until(lambda: node.kube.has(LEASES, "n"))
-    assert node.state.not_working() is None
+    assert node.health.not_working() is None
     lease = node.kube.live(LEASES, "n")
     assert lease["spec"]["holderIdentity"] == "agent"
-    node.state.ticked_at -= 11
-    assert re.fullmatch(r"the last tick was 1\d s ago", node.state.not_working() or "")
-    assert node.state.unhealthy() is None, "a late tick is no reason to restart it"
+    node.running.tick.ended_at -= 11
+    assert re.fullmatch(r"the last tick was 1\d s ago", node.health.not_working() or "")
+    assert node.health.unhealthy() is None, "a late tick is no reason to restart it"

@@ -72,8 +72,8 @@ async def test_with_the_default_policy_nobody_is_ended(node: FakeNode) -> None:
     await serve(node, free=1000, gracePeriod="0s")
     await node.until(lambda: pressure(node).get("status") == "True")
     await node.until(lambda: [event.reason for event in node.recorder.events] == [EventReason.MEMORY_SHORT])
-    taken = node.state.observed["GPU-0"].taken_at
-    await node.until(lambda: node.state.observed["GPU-0"].taken_at > taken + 2)
+    taken = node.observed["GPU-0"].taken_at
+    await node.until(lambda: node.observed["GPU-0"].taken_at > taken + 2)
     assert node.daemons.asked == []
 
 
@@ -86,8 +86,10 @@ async def test_a_container_that_waits_to_get_in_needs_a_context_and_what_is_held
     node.nvml.clients["GPU-0"] = [GpuProcess(4711, 20_000)]
     node.kube.put(PODS, BORROWER)
     node.process(4711, BORROWER["metadata"]["uid"], "ab" * 32)
-    await node.until(lambda: (found := node.state.shortages.latest.get("GPU-0")) and found.reserved_mib == 218)
-    assert node.state.shortages.latest["GPU-0"].mib == 168, "a context at 25 percent of the threads"
+    await node.until(
+        lambda: (found := node.running.observer.shortages.latest.get("GPU-0")) and found.reserved_mib == 218
+    )
+    assert node.running.observer.shortages.latest["GPU-0"].mib == 168, "a context at 25 percent of the threads"
     await node.until(lambda: any(it.get("reservedMib") for it in node.status().get("holders", [])))
     (holder,) = node.status()["holders"]
     assert (holder["reservedMib"], holder["limitsMib"]) == (8192, 24576)
@@ -97,7 +99,7 @@ async def test_a_share_that_lends_nothing_has_no_condition_and_no_sums(node: Fak
     await node.serving()
     node.kube.put(PODS, BORROWER)
     node.client(4711, 4000, BORROWER)
-    await node.until(lambda: node.state.observed.get("GPU-0") and node.state.observed["GPU-0"].usages)
+    await node.until(lambda: node.observed.get("GPU-0") and node.observed["GPU-0"].usages)
     await node.until(lambda: node.status().get("conditions"))
     assert pressure(node) == {}
-    assert node.state.reserved == {}
+    assert node.running.observer.reserved == {}

@@ -102,7 +102,7 @@ async def test_a_node_without_cdi_shows_the_whole_gpu_and_says_so(node: FakeNode
     show(node)
     await node.serving()
     await node.until(lambda: "reportedTotal Grant needs CDI" in node.daemon().get("message", ""))
-    edits = node.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::1"])
+    edits = node.kubelet.edits(["GPU-0::1"])
     assert "GPUSHARE_GPU" not in edits.env
     show(node, "Device")
     await node.until(lambda: "reportedTotal" not in node.daemon().get("message", ""))

@@ -25,7 +25,7 @@ async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_end
     await node.serving()
     await hold_all_four(node)
     shrink(node, 2)
-    await node.until(lambda: node.state.decisions["GPU-0"].offer.per_gpu == 2)
+    await node.until(lambda: node.decided["GPU-0"].offer.per_gpu == 2)
     assert len(node.kubelet.ids()) == 4
     node.kubelet.holders.discard(("gpushare.dev/a", "GPU-0::1"))
     await node.until(lambda: node.kubelet.ids() == ["GPU-0::0", "GPU-0::2", "GPU-0::3"])
@@ -35,15 +35,15 @@ async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_
     await node.serving()
     await hold_all_four(node)
     shrink(node, 2)
-    await node.until(lambda: node.state.decisions["GPU-0"].offer.per_gpu == 2)
-    not_ready = node.kubelet.hooks["gpushare.dev/a"].not_ready
+    await node.until(lambda: node.decided["GPU-0"].offer.per_gpu == 2)
+    not_ready = node.kubelet.not_ready
     await node.kubelet.allocate("GPU-0::3")
-    why = await not_ready(["GPU-0::3"])
+    why = not_ready(["GPU-0::3"])
     assert "3 containers that have started hold slots of GpuShare a, which has 2 on each GPU now" in why
-    assert await not_ready(["GPU-0::0"]) is None
+    assert not_ready(["GPU-0::0"]) is None
     node.kubelet.holders -= {("gpushare.dev/a", "GPU-0::0"), ("gpushare.dev/a", "GPU-0::1")}
     await node.read()
-    assert await not_ready(["GPU-0::3"]) is None
+    assert not_ready(["GPU-0::3"]) is None
 
 
 async def test_free_slots_of_a_shrunk_share_are_listed_as_unhealthy_and_vanish_later(node: FakeNode) -> None:
@@ -78,7 +78,7 @@ async def test_while_a_server_is_gone_for_a_moment_its_gate_is_closed_and_its_sl
     await node.until(lambda: node.gates() == [])
     await node.until(lambda: node.daemon()["ready"] is False)
     assert len(node.kubelet.ids()) == 4
-    assert "ServerContextLost" in await node.kubelet.hooks["gpushare.dev/a"].not_ready(["GPU-0::0"])
+    assert "ServerContextLost" in node.kubelet.not_ready(["GPU-0::0"])
 
 
 async def test_once_a_server_is_gone_for_longer_its_free_slots_are_withdrawn(node: FakeNode) -> None:
@@ -100,7 +100,7 @@ async def test_an_agent_that_never_saw_the_gpu_verified_offers_no_slot_of_it(nod
     lose_server(node)
     node.kubelet.started.clear()
     node.start()
-    await node.until(lambda: "GPU-0" in node.state.decisions)
+    await node.until(lambda: "GPU-0" in node.decided)
     await node.until(lambda: node.daemon().get("ready") is False)
     assert node.kubelet.ids() == []
 
@@ -111,7 +111,7 @@ async def test_a_gpu_that_is_being_given_back_is_given_to_no_container(node: Fak
     node.kube.assign()
     await node.until(lambda: read_wanted(node).stop)
     with pytest.raises(LookupError, match="is being given back by GpuShare a"):
-        node.kubelet.hooks["gpushare.dev/a"].edits(["GPU-0::0"])
+        node.kubelet.edits(["GPU-0::0"])
 
 
 async def test_devices_for_mps_pods_are_unhealthy_and_not_gone_while_no_gpu_is_known(node: FakeNode) -> None:
@@ -127,7 +127,7 @@ async def hold_all_four(node: FakeNode) -> None:
     """Four containers have started."""
     for slot in range(4):
         await node.kubelet.allocate(f"GPU-0::{slot}")
-        assert await node.kubelet.hooks["gpushare.dev/a"].not_ready([f"GPU-0::{slot}"]) is None
+        assert node.kubelet.not_ready([f"GPU-0::{slot}"]) is None
         node.kubelet.holders.add(("gpushare.dev/a", f"GPU-0::{slot}"))
     await node.read()
 

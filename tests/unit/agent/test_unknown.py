@@ -2,15 +2,16 @@
 
 import asyncio
 
+from gpushare.agent.health import REFUSED_SECONDS
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.lifecycle import remove
-from gpushare.agent.state import REFUSED_SECONDS
 from gpushare.agent.status.status import WAITING_FOR_CLIENTS
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import GpuNode
 from gpushare.kube.client import GPU_NODES, PODS, KubeError, Object
 from gpushare.kube.resources import LEASES
+from gpushare.mps.clock import boot_clock
 from gpushare.mps.layout import gpu_dir
 from gpushare.planner.model import NodeView
 from gpushare.planner.selection.refusals import FoundGpu, foreign_compute_mode
@@ -46,7 +47,7 @@ async def restart_without_pods(node: FakeNode) -> None:
     await node.stop()
     node.kube.fail("list pods", KubeError(503, "", "starting"))
     node.start()
-    await node.until(lambda: node.state.decided_on is not None and node.state.cache.informed)
+    await node.until(lambda: node.latest.decisions is not None and node.readings.cache.informed)
 
 
 async def held_whole(node: FakeNode) -> None:
@@ -107,9 +108,9 @@ async def test_an_agent_whose_status_the_api_server_refuses_is_not_ready_and_ren
     await node.stop()
     node.kube.fail("apply gpunodes/n/status", KubeError(422, "Invalid", "status.x: Unsupported value"))
     node.start()
-    await node.until(lambda: node.state.unreported_since is not None)
+    await node.until(lambda: node.running.status.unreported_since is not None)
     await asyncio.sleep(SETTLE_SECONDS)
-    assert node.state.unready() is not None
+    assert node.health.unready() is not None
     assert not node.kube.has(LEASES, "n")
 
 
@@ -117,13 +118,13 @@ async def test_one_whose_later_status_is_refused_for_long_renews_no_heartbeat_an
     await node.serving()
     node.kube.fail("apply gpunodes/n/status", KubeError(422, "Invalid", "status.x: Unsupported value"))
     node.kube.assign()
-    await node.until(lambda: node.state.unreported_since is not None)
-    assert (node.state.not_working(), node.state.unready()) == (None, None), "the next attempt may succeed"
-    node.state.unreported_since = node.state.clock() - REFUSED_SECONDS - 1
-    assert "has taken no status for 16 s" in str(node.state.not_working())
+    await node.until(lambda: node.running.status.unreported_since is not None)
+    assert (node.health.not_working(), node.health.unready()) == (None, None), "the next attempt may succeed"
+    node.running.status.unreported_since = boot_clock() - REFUSED_SECONDS - 1
+    assert "has taken no status for 16 s" in str(node.health.not_working())
     node.kube.heal()
-    await node.until(lambda: node.state.unreported_since is None)
-    assert node.state.not_working() is None
+    await node.until(lambda: node.running.status.unreported_since is None)
+    assert node.health.not_working() is None
 
 
 async def test_who_is_waited_for_stays_until_the_kubelet_is_read(node: FakeNode) -> None:
@@ -151,14 +152,14 @@ async def test_nobody_is_judged_on_a_whole_gpu_before_the_kubelet_has_told_whose
     node.process(77, uid(1), CONTAINER)
     node.nvml.servers["GPU-0"] = 77
     await node.read()
-    await node.until(lambda: "GPU-0" in node.state.observed)
+    await node.until(lambda: "GPU-0" in node.observed)
     await node.stop()
     node.kubelet.down = True
     node.start()
-    await node.until(lambda: node.state.unused is not None)
-    assert "GPU-0" not in node.state.observed
+    await node.until(lambda: node.running.observer.unused is not None)
+    assert "GPU-0" not in node.observed
     node.kubelet.down = False
-    await node.until(lambda: "GPU-0" in node.state.observed)
+    await node.until(lambda: "GPU-0" in node.observed)
 
 
 async def test_gpus_stay_as_the_api_has_them_until_nvml_has_answered_once(node: FakeNode) -> None:
@@ -181,10 +182,10 @@ async def test_no_status_takes_the_agents_own_compute_mode_for_somebody_elses(no
     directory = gpu_dir(node.root, "GPU-0")
 
     async def reported(mode: ComputeMode) -> str | None:
-        read = node.state.cache.nodes.objects  # a status that says what was last read is not written
+        read = node.readings.cache.nodes.objects  # a status that says what was last read is not written
         assert read
         read.update(dict.fromkeys(read, node.kube.live(GPU_NODES, "n")))
-        await node.state.inventory.set_mode("GPU-0", mode)
+        await node.readings.inventory.set_mode("GPU-0", mode)
         await asyncio.sleep(STATUS_SECONDS)
         await report()
         found = GpuNode.model_validate({"metadata": {"name": "n"}, "status": node.status()})

@@ -12,10 +12,10 @@ async def given_back_unreached(node: FakeNode, failure: str = "lost") -> GpuDir:
     """GPU-0 has been given back while NVML did not reach it, though it lists the GPU. `failure`: how, as FakeNvml's."""
     await node.serving()
     getattr(node.nvml, failure).add("GPU-0")
-    await node.until(lambda: node.state.inventory.views["GPU-0"].lost)
+    await node.until(lambda: node.readings.inventory.views["GPU-0"].lost)
     node.kube.assign()
     directory = gpu_dir(node.root, "GPU-0")
-    await node.until(lambda: "GPU-0" not in node.state.decisions and not directory.wanted.exists())
+    await node.until(lambda: "GPU-0" not in node.decided and not directory.wanted.exists())
     assert node.gates() == []
     return directory
 
@@ -56,7 +56,7 @@ async def test_a_gpu_that_was_not_reached_while_it_was_given_back_gets_its_mode_
     await node.ticks(3)
     assert directory.original_mode.exists(), "nothing is known of the GPU"
     node.nvml.unloaded = False
-    await node.until(lambda: node.state.inventory.views)
+    await node.until(lambda: node.readings.inventory.views)
     await node.ticks(3)
     assert directory.original_mode.exists()
     answers(node)
@@ -85,6 +85,6 @@ async def test_of_a_gpu_that_nvml_does_not_list_any_more_nothing_is_left(node: F
         await node.serving()
         directory = gpu_dir(node.root, "GPU-0")
         node.nvml.unplug(0)
-        await node.until(lambda: node.state.inventory.views["GPU-0"].lost)
+        await node.until(lambda: node.readings.inventory.views["GPU-0"].lost)
         node.kube.assign()
     await node.until(lambda: not directory.path.exists())

@@ -37,7 +37,7 @@ async def test_a_restarted_agent_keeps_what_is_unused_without_a_write_until_it_i
     live = node.kube.live(GPU_NODES, "n")
     node.kube.put(GPU_NODES, {**live, "status": {**live["status"], "unused": [published]}})
     node.start()
-    await node.until(lambda: node.state.unused is not None and node.state.unused.found)
+    await node.until(lambda: node.running.observer.unused is not None and node.running.observer.unused.found)
     await node.ticks(3)
     assert node.status()["unused"] == [published]
     node.client(4711, 100, held)

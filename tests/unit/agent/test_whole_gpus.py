@@ -57,12 +57,12 @@ async def test_a_whole_gpu_is_one_device_without_mps_and_without_a_compute_mode(
 
 async def test_one_container_gets_several(node: FakeNode) -> None:
     await giving(node)
-    hooks = node.kubelet.hooks[NVIDIA]
-    assert hooks.prefer(["GPU-1", "GPU-0"], [], 2) == ["GPU-0", "GPU-1"]
-    assert hooks.edits(["GPU-0", "GPU-1"]).cdi_devices == ("gpushare.dev/gpu=GPU-0", "gpushare.dev/gpu=GPU-1")
-    assert await hooks.not_ready(["GPU-0", "GPU-1"]) is None
+    (gpus,) = node.kubelet.kinds[NVIDIA]
+    assert gpus.prefer(["GPU-1", "GPU-0"], [], 2) == ["GPU-0", "GPU-1"]
+    assert gpus.edits(["GPU-0", "GPU-1"]).cdi_devices == ("gpushare.dev/gpu=GPU-0", "gpushare.dev/gpu=GPU-1")
+    assert gpus.not_ready(["GPU-0", "GPU-1"]) is None
     with pytest.raises(LookupError, match="GPU-7 of node n is not given whole as"):
-        hooks.edits(["GPU-0", "GPU-7"])
+        gpus.edits(["GPU-0", "GPU-7"])
 
 
 async def test_a_share_without_a_name_gives_them_under_its_own(node: FakeNode) -> None:
@@ -70,7 +70,7 @@ async def test_a_share_without_a_name_gives_them_under_its_own(node: FakeNode) -
     await node.until(lambda: node.status().get("gpus"))
     node.kube.assign(*BOTH)
     await node.until(lambda: offered(node, "gpushare.dev/w") == ["GPU-0", "GPU-1"])
-    assert node.kubelet.hooks["gpushare.dev/w"].edits(["GPU-1"]).cdi_devices == ("gpushare.dev/gpu=GPU-1",)
+    assert node.kubelet.edits(["GPU-1"], "gpushare.dev/w").cdi_devices == ("gpushare.dev/gpu=GPU-1",)
 
 
 async def test_the_containers_that_have_gpus_are_reported(node: FakeNode) -> None:
@@ -108,7 +108,7 @@ async def test_a_restarted_agent_goes_on_with_gpus_that_containers_have_while_th
     node.kube.down = False
     await node.until(lambda: offered(node) == ["GPU-0", "GPU-1"], seconds=20)
     assert node.gates() == gates
-    assert node.state.held("w", "GPU-0") == {0}
+    assert node.running.held("w", "GPU-0") == {0}
 
 
 async def test_a_gpu_that_a_container_has_is_given_back_only_after_it(node: FakeNode) -> None:
@@ -186,7 +186,7 @@ async def test_a_name_that_another_plugin_of_the_node_offers_is_told_and_not_tak
     await node.until(lambda: node.status().get("gpus"))
     node.kube.assign(*BOTH)
     await node.until(lambda: daemons(node).get("GPU-0", {}).get("reason") == "ResourceNameTaken")
-    assert NVIDIA not in node.kubelet.hooks, "a plugin of ours has registered"
+    assert NVIDIA not in node.kubelet.kinds, "a plugin of ours has registered"
     assert node.gates() == []
     node.kube.assign(BOTH[1])
     await node.until(lambda: list(daemons(node)) == ["GPU-1"], seconds=10)
@@ -200,10 +200,10 @@ async def test_a_name_by_which_a_container_has_a_gpu_of_ours_stays_ours(node: Fa
     node.kubelet.holders = {(NVIDIA, "GPU-0")}
     await node.read()
     await node.stop()
-    node.kubelet.hooks.clear()
+    node.kubelet.kinds.clear()
     others(node, NVIDIA, "GPU-0", "GPU-5")
     node.start()
-    await node.until(lambda: NVIDIA in node.kubelet.hooks)
+    await node.until(lambda: NVIDIA in node.kubelet.kinds)
     assert len(node.gates()) == 2
 
 
@@ -238,12 +238,12 @@ async def test_who_is_on_a_whole_gpu_without_having_it_is_found_and_the_holder_i
     )
     node.process(71, uid(1), "ab" * 32)
     nvml.servers["GPU-0"] = 71
-    await node.until(lambda: "GPU-0" in node.state.observed and node.state.observed["GPU-0"].usages)
-    (usage,) = node.state.observed["GPU-0"].usages
+    await node.until(lambda: "GPU-0" in node.observed and node.observed["GPU-0"].usages)
+    (usage,) = node.observed["GPU-0"].usages
     assert (usage.pod, usage.container, usage.slot) == ("pod", "app", True)
     assert not node.status()["gpus"][0].get("foreignProcesses")
     node.kubelet.holders = {(NVIDIA, "GPU-1")}
-    await node.until(lambda: not node.state.observed["GPU-0"].usages[0].slot)
+    await node.until(lambda: not node.observed["GPU-0"].usages[0].slot)
 
 
 async def test_a_gpu_that_was_just_being_taken_for_clients_is_not_given_whole_until_that_has_ended(
@@ -252,7 +252,7 @@ async def test_a_gpu_that_was_just_being_taken_for_clients_is_not_given_whole_un
     """NVML may take seconds to tell a compute mode. Its answer would make an MPS daemon on a container's whole GPU."""
     node.kube.put(GPU_SHARES, WHOLE)
     await node.until(lambda: node.status().get("gpus"))
-    asked, goes_on, mode = asyncio.Event(), asyncio.Event(), node.state.inventory.mode
+    asked, goes_on, mode = asyncio.Event(), asyncio.Event(), node.readings.inventory.mode
 
     async def slowly(uuid: str) -> ComputeMode:
         found = await mode(uuid)
@@ -260,7 +260,7 @@ async def test_a_gpu_that_was_just_being_taken_for_clients_is_not_given_whole_un
         await goes_on.wait()
         return found
 
-    node.state.inventory.mode = slowly  # type: ignore[method-assign]
+    node.readings.inventory.mode = slowly  # type: ignore[method-assign]
     node.kube.assign({"uuid": "GPU-0", "share": "a"})
     await asked.wait()
     node.kube.assign({"uuid": "GPU-0", "share": "w"})

@@ -4,22 +4,19 @@ Guarantees: a node without such a share has no watch and no socket, and asks for
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from gpushare.agent.dra.claims import ClaimPreparer, ClaimState
-from gpushare.agent.dra.gone import ClaimUsers, GoneClaims
+from gpushare.agent.dra.claims import ClaimPreparer, ClaimSources
+from gpushare.agent.dra.gone import GoneClaims
 from gpushare.agent.dra.plugin import DraPlugin
 from gpushare.agent.dra.publisher import SlicePublisher
 from gpushare.agent.dra.service import DeviceHealth
 from gpushare.agent.dra.slices import closed_devices, device, resource_slice, tainted
-from gpushare.agent.gpus.view import DriverVersions, GpuView
+from gpushare.agent.gpus.view import DriverVersions
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.api import names
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Uuid
-from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import Kube, Object
 
 NO_CDI = "NoCdi"
@@ -27,39 +24,32 @@ DRAINING = "Draining"
 DELETED = "ShareDeleted"
 
 
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """A GPU of a share that is delivered by claims. `view`: None where NVML does not show it."""
-
-    decision: GpuDecision
-    share: GpuShare
-    view: GpuView | None
-
-
-class DeliveryState(ClaimState, ClaimUsers, Protocol):
-    """The part of AgentState that claims are delivered from."""
-
-
 class ClaimDelivery:
-    def __init__(self, kube: Kube, kubelet_dir: Path, state: DeliveryState, clock: Callable[[], float]) -> None:
+    def __init__(self, kube: Kube, kubelet_dir: Path, sources: ClaimSources, clock: Callable[[], float]) -> None:
         """`clock`: seconds, monotonic."""
-        self._state = state
-        self._slices = SlicePublisher(kube, state.node, clock, state.tick_due.set)
-        preparer = ClaimPreparer(kube, state)
+        self._node = sources.node
+        self._claims = sources.claims
+        self._slices = SlicePublisher(kube, sources.node, clock, sources.changed)
+        preparer = ClaimPreparer(kube, sources)
         self._plugin = DraPlugin(kubelet_dir, preparer)
-        self._gone = GoneClaims(kube, state, preparer.unprepare, clock)
-        self._offered: tuple[Offered, ...] = ()
+        self._gone = GoneClaims(kube, sources.claims, sources.used, preparer.unprepare, clock)
+        self._offered: tuple[GpuDecision, ...] = ()
         self._serving = False
 
-    def offer(self, gpus: Collection[Offered]) -> None:
-        """Sets the GPUs that `publish` writes into the ResourceSlice, and their health. Never waits."""
+    async def offer(self, gpus: Collection[GpuDecision]) -> None:
+        """Sets the GPUs of shares that are delivered by claims, and their health; `publish` writes them into the
+        ResourceSlice. Opens the socket for the first of them; closes it once nothing is offered, prepared or published.
+        """
         self._offered = tuple(gpus)
-        if gpus or self._state.claims:
+        if gpus or self._claims:
             self._serving = True
             self._plugin.start()
             self._slices.follow()
+        elif self._serving and self._slices.known and self._slices.present is None:
+            self._serving = False
+            await self._plugin.close()
         self._plugin.health.set(
-            DeviceHealth(self._state.node, names.device_name(item.decision.plan.uuid), _trouble(item)) for item in gpus
+            DeviceHealth(self._node, names.device_name(item.plan.uuid), _trouble(item)) for item in gpus
         )
 
     def closed(self) -> set[Uuid] | None:
@@ -67,24 +57,23 @@ class ClaimDelivery:
         if not self._slices.known:
             return None
         shut = closed_devices(self._slices.present)
-        uuids = [item.decision.plan.uuid for item in self._offered]
+        uuids = [item.plan.uuid for item in self._offered]
         return {uuid for uuid in uuids if shut is None or names.device_name(uuid) in shut}
 
     async def publish(self, driver: DriverVersions | None, *, by_cdi: bool) -> None:
-        """Writes the ResourceSlice where it differs; removes slice and socket once nothing is offered or prepared."""
+        """Writes the ResourceSlice where it differs; removes it once nothing is offered."""
         if not self._serving:
             return
-        devices = [found for item in self._offered if (found := self._device(item, driver, by_cdi)) is not None]
+        each = [self._device(item, driver, by_cdi) for item in self._offered]
+        devices = [published for published in each if published is not None]
         if not devices:
             await self._slices.publish(None)
         elif uid := await self._slices.node_uid():
-            await self._slices.publish(resource_slice(self._state.node, uid, devices, self._state.claims.count))
-        if not (self._offered or self._state.claims) and self._slices.known and self._slices.present is None:
-            await self._plugin.close()
-            self._serving = False
+            await self._slices.publish(resource_slice(self._node, uid, devices, self._claims.count))
 
-    async def give_up_gone(self) -> None:
-        """Unprepares claims that no kubelet will ask for any more."""
+    async def follow_claims(self) -> None:
+        """Reads the prepared claims where that failed; unprepares those that no kubelet will ask for any more."""
+        self._claims.read()
         await self._gone.give_up()
 
     async def close(self) -> None:
@@ -92,28 +81,28 @@ class ClaimDelivery:
         await self._plugin.close()
         await self._slices.close()
 
-    def _device(self, item: Offered, driver: DriverVersions | None, by_cdi: bool) -> Object | None:
+    def _device(self, item: GpuDecision, driver: DriverVersions | None, by_cdi: bool) -> Object | None:
         why = closed_reason(item) if by_cdi else NO_CDI
-        if item.view is not None:
+        if item.view is not None and item.share is not None:
             return device(item.view.info, item.share, driver, why)
         # Lost before this agent started: its device stays as published, for the claims that have a part of it.
         present = (self._slices.present or {"spec": {}})["spec"].get("devices") or ()
-        name = names.device_name(item.decision.plan.uuid)
-        return next((tainted(found, why) for found in present if found["name"] == name), None)
+        name = names.device_name(item.plan.uuid)
+        return next((tainted(published, why) for published in present if published["name"] == name), None)
 
 
-def closed_reason(item: Offered) -> str:
+def closed_reason(item: GpuDecision) -> str:
     """Why it takes no claim now, as one word, which pending claims show; empty: it takes claims."""
-    readiness = item.decision.readiness
+    readiness = item.readiness
     if item.view is None or item.view.lost:
         return DaemonReason.GPU_LOST.value
-    if item.decision.offer.accepting:
+    if item.offer.accepting:
         return ""
-    if item.share.deleting:
+    if item.share is not None and item.share.deleting:
         return DELETED
     return DRAINING if readiness.takes_clients else readiness.reason.value
 
 
-def _trouble(item: Offered) -> str:
-    readiness = item.decision.readiness
+def _trouble(item: GpuDecision) -> str:
+    readiness = item.readiness
     return "" if readiness.ready else f"{readiness.reason.value}: {readiness.message}"

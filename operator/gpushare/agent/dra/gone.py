@@ -10,7 +10,6 @@ of a pod that was deleted by force does so within seconds.
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from gpushare.agent.dra.prepared import PreparedClaim, PreparedClaims
 from gpushare.kube.client import API_ERRORS, RESOURCE_CLAIMS, Kube
@@ -20,31 +19,29 @@ LOG = logging.getLogger(__name__)
 GONE_SECONDS = 30.0
 
 
-class ClaimUsers(Protocol):
-    """The part of AgentState that is looked at."""
-
-    claims: PreparedClaims
-
-    def claims_used(self) -> set[tuple[str, str]] | None:
-        """(namespace, name) of every claim that a pod of this node uses; None: not known now."""
-        ...
-
-
 class GoneClaims:
     def __init__(
-        self, kube: Kube, users: ClaimUsers, unprepare: Callable[[str], None], clock: Callable[[], float]
+        self,
+        kube: Kube,
+        claims: PreparedClaims,
+        used: Callable[[], set[tuple[str, str]] | None],
+        unprepare: Callable[[str], None],
+        clock: Callable[[], float],
     ) -> None:
-        """`unprepare`: as the kubelet would ask for it, by uid. `clock`: seconds, monotonic."""
+        """`used`: (namespace, name) of every claim that a pod of this node uses; None: not known now. `unprepare`: as
+        the kubelet would ask for it, by uid. `clock`: seconds, monotonic.
+        """
         self._kube = kube
-        self._users = users
+        self._claims = claims
+        self._used = used
         self._unprepare = unprepare
         self._clock = clock
         self._since: dict[str, float] = {}
 
     async def give_up(self) -> None:
         """Call it every few seconds. Asks the API server only about claims that no pod uses. OSError: try again."""
-        used = self._users.claims_used()
-        known = self._users.claims.all()
+        used = self._used()
+        known = self._claims.all()
         unused = [claim for claim in known if used is not None and (claim.namespace, claim.name) not in used]
         gone = [claim for claim in unused if await self._is_gone(claim)]
         now = self._clock()

@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 
 from gpushare.agent.dra.service import ClaimHooks, Health, Registration, services
-from gpushare.agent.kubelet.sockets import Listener
+from gpushare.agent.rpc.sockets import Listener
 from gpushare.api import names
 from gpushare.messages.log_on_change import LogOnChange
 

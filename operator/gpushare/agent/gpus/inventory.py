@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +39,8 @@ class Inventory:
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds. `call_seconds`: the time limit of each call into NVML."""
-        self.views: dict[Uuid, GpuView] = {}
+        self.views: Mapping[Uuid, GpuView] = {}
+        """Replaced as a whole: who has read it keeps what it was."""
         self.driver: DriverVersions | None = None
         self.error = ""
         """Why NVML as a whole did not answer last time; empty: it did."""
@@ -104,7 +105,7 @@ class Inventory:
         """
         self._modes_set[uuid] = await self._caller_of(uuid).call(self._set_mode_now, uuid, mode)
         if uuid in self.views:
-            self.views[uuid] = self._with_mode_set(self.views[uuid])
+            self.views = {**self.views, uuid: self._with_mode_set(self.views[uuid])}
 
     def _set_mode_now(self, uuid: Uuid, mode: ComputeMode) -> tuple[float, ComputeMode]:
         self._nvml.set_compute_mode(uuid, mode)

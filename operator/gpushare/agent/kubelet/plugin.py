@@ -14,15 +14,21 @@ from pathlib import Path
 
 from gpushare.agent.kubelet.allocation_lock import AllocationLock
 from gpushare.agent.kubelet.listing import OfferedDevice
-from gpushare.agent.kubelet.service import READY_POLL_SECONDS, READY_SECONDS, DeviceService, Hooks, options
-from gpushare.agent.kubelet.sockets import Identity, Listener, identity
+from gpushare.agent.kubelet.service import (
+    READY_POLL_SECONDS,
+    READY_SECONDS,
+    UNMEASURED,
+    AllocationMeters,
+    DeviceKind,
+    DeviceService,
+    options,
+)
 from gpushare.agent.proto import deviceplugin_v1beta1_grpc as services
 from gpushare.agent.proto import deviceplugin_v1beta1_pb2 as messages
 from gpushare.agent.rpc.client import RpcChannel, RpcError, ask
+from gpushare.agent.rpc.sockets import Identity, Listener, identity
 from gpushare.api import names
 from gpushare.messages.log_on_change import LogOnChange
-
-__all__ = ["DevicePlugin", "Hooks", "OfferedDevice"]
 
 LOG = logging.getLogger(__name__)
 
@@ -55,12 +61,14 @@ class DevicePlugin:
         self,
         resource: str,
         kubelet_dir: Path,
-        hooks: Hooks,
+        kinds: Sequence[DeviceKind],
         clock: Callable[[], float],
         lock: AllocationLock,
+        meters: AllocationMeters = UNMEASURED,
         times: PluginTimes = PluginTimes(),
     ) -> None:
-        """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet.
+        """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet. `kinds`: of its
+        devices, see DeviceService.
 
         `clock`: seconds; the one that times the readings of the kubelet that `settle` gets.
         """
@@ -71,7 +79,7 @@ class DevicePlugin:
         self._socket = directory / names.plugin_socket(resource)
         self._clock = clock
         self._times = times
-        self._service = DeviceService(hooks, clock, lock, times.ready, times.ready_poll)
+        self._service = DeviceService(kinds, clock, lock, meters, times.ready, times.ready_poll)
         self._listener = Listener(self._socket)
         self._problems = LogOnChange(LOG)
         self._registered: Identity | None = None
@@ -105,7 +113,7 @@ class DevicePlugin:
         self._service.close()
         await self._listener.close(CLOSE_SECONDS)
 
-    async def leave(self) -> None:
+    async def hand_over(self) -> None:
         """Closes without withdrawing: the kubelet keeps its record of devices until the next agent registers."""
         await self._unfollow()
         await self._listener.close(None)

@@ -1,33 +1,48 @@
 """The device plugins of this node: one for the resource of each share that has a GPU here, and one for the MPS pods."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gpushare.agent.kubelet.plugin import DevicePlugin, Hooks, OfferedDevice
+from gpushare.agent.kubelet.listing import OfferedDevice
+from gpushare.agent.kubelet.plugin import DevicePlugin
+from gpushare.agent.kubelet.service import DeviceKind
 from gpushare.agent.podresources.holdings import KubeletView, ShareGpu, Slots, WholeNames, by_gpu
+from gpushare.agent.reconcile.slots import GpuOffer, offered_slots
 from gpushare.api import names
 
 MPS_DEVICES = 64
 """One for each MPS pod that could ever run here at a time: shares of this node, old and new pods of an update."""
 
-PluginFactory = Callable[[str, Hooks], DevicePlugin]
+PluginFactory = Callable[[str, Sequence[DeviceKind]], DevicePlugin]
+"""From a resource's name and the kinds of its devices to a plugin that has not started."""
+
+
+def offered_devices(offers: Iterable[GpuOffer]) -> list[OfferedDevice]:
+    return [
+        OfferedDevice(
+            offer.uuid if offer.whole else names.slot_id(offer.uuid, item.slot), item.healthy, offer.numa_node
+        )
+        for offer in offers
+        for item in offered_slots(offer.per_gpu, offer.held, offer.accepting, offer.lost)
+    ]
 
 
 class DevicePlugins:
-    def __init__(self, factory: PluginFactory) -> None:
-        """`factory`: from a resource's name and its hooks to a plugin that has not started."""
+    def __init__(self, factory: PluginFactory, kinds: Callable[[str], Sequence[DeviceKind]]) -> None:
+        """`kinds`: of a resource's devices."""
         self._factory = factory
+        self._kinds = kinds
         self._plugins: dict[str, DevicePlugin] = {}
         self._offered: dict[str, Sequence[OfferedDevice]] = {}
 
-    async def apply(
-        self, offers: Mapping[str, Sequence[OfferedDevice]], hooks: Callable[[str], Hooks], *, mps: bool
-    ) -> bool:
+    async def apply(self, offers: Mapping[str, Iterable[GpuOffer]], *, mps: bool) -> bool:
         """Starts, changes and stops plugins until they offer `offers`, by resource; True if any offer changed.
 
-        `hooks`: of a new plugin, by its resource. `mps`: whether MPS pods can be served. A plugin without an offer is
-        stopped once the kubelet's list has none of its devices.
+        `mps`: whether MPS pods can be served. A plugin without an offer is stopped once the kubelet's list has none of
+        its devices.
         """
-        desired: dict[str, Sequence[OfferedDevice]] = dict(offers)
+        desired: dict[str, Sequence[OfferedDevice]] = {
+            resource: offered_devices(gpus) for resource, gpus in offers.items()
+        }
         desired[names.MPS_RESOURCE] = [OfferedDevice(f"mps-{number}", mps, None) for number in range(MPS_DEVICES)]
         for resource in self._plugins.keys() - desired.keys():
             if self._plugins[resource].listed():
@@ -37,13 +52,13 @@ class DevicePlugins:
                 self._offered.pop(resource, None)
         changed = False
         for resource, devices in desired.items():
-            changed |= await self._offer(resource, devices, hooks)
+            changed |= await self._offer(resource, devices)
         return changed
 
-    async def leave(self) -> None:
+    async def hand_over(self) -> None:
         """Stops serving and withdraws nothing: the next agent goes on."""
         for plugin in self._plugins.values():
-            await plugin.leave()
+            await plugin.hand_over()
 
     def serves(self, resource: str) -> bool:
         """Whether a plugin of it has started."""
@@ -65,11 +80,11 @@ class DevicePlugins:
             listed, allocatable = view.held_ids.get(resource, ()), view.allocatable_ids.get(resource, ())
             plugin.settle(listed, allocatable, view.started)
 
-    async def _offer(self, resource: str, devices: Sequence[OfferedDevice], hooks: Callable[[str], Hooks]) -> bool:
+    async def _offer(self, resource: str, devices: Sequence[OfferedDevice]) -> bool:
         changed = self._offered.get(resource) != devices
         plugin = self._plugins.get(resource)
         if plugin is None:
-            plugin = self._factory(resource, hooks(resource))
+            plugin = self._factory(resource, self._kinds(resource))
             # The offer first: a plugin that registers with nothing would make the kubelet forget held slots.
             plugin.offer(list(devices))
             await plugin.start()

@@ -1,12 +1,12 @@
-"""The device plugin's gRPC service: the kubelet's questions about one resource, answered by `Hooks`.
+"""The device plugin's gRPC service: the kubelet's questions about one resource, answered by the kind of its devices.
 
 Guarantees: Allocate never waits, and hands out listed ids alone (`listing` says why); an id is pending before the
-kubelet gets the answer; a container for which `Hooks.not_ready` has a sentence does not start, and the kubelet tries
-again.
+kubelet gets the answer; a container for which `DeviceKind.not_ready` has a sentence does not start, and the kubelet
+tries again.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from grpclib.const import Status
@@ -24,11 +24,17 @@ READY_SECONDS = 20.0
 READY_POLL_SECONDS = 0.5
 
 
-class Hooks(Protocol):
-    """Answers for one resource. LookupError: no container can have these ids; its text is a sentence for the user."""
+class DeviceKind(Protocol):
+    """The devices of one kind. None of these waits, reads a disk or asks a driver: the kubelet starts no other pod
+    meanwhile. LookupError: no container can have these ids; its text is a sentence for the user.
+    """
+
+    def has(self, device_ids: Collection[str]) -> bool:
+        """Whether they are ids of this kind."""
+        ...
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
-        """Must not wait: the kubelet starts no other pod meanwhile."""
+        """What a container with these devices gets."""
         ...
 
     def allocated(self, device_ids: Sequence[str]) -> None:
@@ -39,9 +45,65 @@ class Hooks(Protocol):
         """`size` of the `available` ids, those of `must_include` among them: the ones that one container is to have."""
         ...
 
-    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+    def not_ready(self, device_ids: Sequence[str]) -> str | None:
         """None: a container with these ids may start; else a sentence: why not yet."""
         ...
+
+
+class AllocationMeters(Protocol):
+    """What is measured is the time that the kubelet waits."""
+
+    def observe_allocate(self, seconds: float, *, refused: bool) -> None:
+        """A container's edits took so long to make, or were refused."""
+        ...
+
+    def count_not_ready(self) -> None:
+        """A container was not allowed to start yet."""
+        ...
+
+    def observe_ready(self, seconds: float) -> None:
+        """So long after its allocation a container was allowed to start."""
+        ...
+
+
+class Unmeasured:
+    """The meters of devices for which no user waits, as of our own MPS pods."""
+
+    def observe_allocate(self, seconds: float, *, refused: bool) -> None:
+        pass
+
+    def count_not_ready(self) -> None:
+        pass
+
+    def observe_ready(self, seconds: float) -> None:
+        pass
+
+
+UNMEASURED = Unmeasured()
+
+
+class AllocationTimes:
+    """When each device was allocated whose container has not been allowed to start, at most one entry for each id: a
+    container that never starts is replaced by the next one with the same device.
+    """
+
+    def __init__(self, meters: AllocationMeters, clock: Callable[[], float]) -> None:
+        """`clock`: seconds."""
+        self._meters = meters
+        self._clock = clock
+        self._allocated_at: dict[str, float] = {}
+
+    def allocated(self, ids: Iterable[str]) -> None:
+        self._allocated_at.update(dict.fromkeys(ids, self._clock()))
+
+    def asked(self, ids: Iterable[str], *, ready: bool) -> None:
+        """A container that is started again has no new allocation."""
+        if not ready:
+            self._meters.count_not_ready()
+            return
+        for device_id in ids:
+            if (began := self._allocated_at.pop(device_id, None)) is not None:
+                self._meters.observe_ready(self._clock() - began)
 
 
 class DeviceService(services.DevicePluginBase):  # type: ignore[misc]
@@ -49,18 +111,22 @@ class DeviceService(services.DevicePluginBase):  # type: ignore[misc]
 
     def __init__(
         self,
-        hooks: Hooks,
+        kinds: Sequence[DeviceKind],
         clock: Callable[[], float],
         lock: AllocationLock,
+        meters: AllocationMeters = UNMEASURED,
         ready_seconds: float = READY_SECONDS,
         ready_poll_seconds: float = READY_POLL_SECONDS,
     ) -> None:
-        """`clock`: seconds; the one that times the readings of the kubelet that `settle` gets."""
+        """`kinds`: of the resource's devices; the last one answers for ids that none of them has.
+
+        `clock`: seconds; the one that times the readings of the kubelet that `settle` gets.
+        """
         self.watchers = 0
         """Open streams of ListAndWatch."""
         self.watched_at = clock()
         """When the last stream ended, while none is open."""
-        self._hooks = hooks
+        self._kinds = kinds
         self._clock = clock
         self._lock = lock
         self._ready_seconds = ready_seconds
@@ -70,6 +136,8 @@ class DeviceService(services.DevicePluginBase):  # type: ignore[misc]
         self._changed = asyncio.Event()
         self._closing = False
         self._pending = PendingAllocations()
+        self._meters = meters
+        self._times = AllocationTimes(meters, clock)
 
     @property
     def devices(self) -> list[OfferedDevice]:
@@ -129,21 +197,23 @@ class DeviceService(services.DevicePluginBase):  # type: ignore[misc]
         request = await received(stream)
         await self._lock.choosing()
         answer = messages.PreferredAllocationResponse()
-        for one in request.container_requests:
-            ids = self._hooks.prefer(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size)
+        for wanted in request.container_requests:
+            available = wanted.available_deviceIDs
+            ids = self._kind(available).prefer(available, wanted.must_include_deviceIDs, wanted.allocation_size)
             answer.container_responses.add(deviceIDs=ids)
         await stream.send_message(answer)
 
     async def Allocate(self, stream: Any) -> None:
         request = await received(stream)
         self._lock.allocated()
-        wanted = [list(one.devices_ids) for one in request.container_requests]
+        wanted = [list(container.devices_ids) for container in request.container_requests]
         try:
             responses = [self._allocate(ids) for ids in wanted]
         except LookupError as error:
             raise GRPCError(Status.FAILED_PRECONDITION, _sentence(error)) from error
         for ids in wanted:
-            self._hooks.allocated(ids)
+            self._kind(ids).allocated(ids)
+            self._times.allocated(ids)
             self._pending.add(ids, self._clock())
         await stream.send_message(messages.AllocateResponse(container_responses=responses))
 
@@ -151,23 +221,37 @@ class DeviceService(services.DevicePluginBase):  # type: ignore[misc]
         missing = self._listing.missing(ids)
         if missing:
             raise LookupError(f"withdrawn some time ago: {', '.join(missing)}")
-        return _response(self._hooks.edits(ids))
+        return _response(self._edits(ids))
+
+    def _edits(self, ids: Sequence[str]) -> ContainerEdits:
+        began, refused = self._clock(), True
+        try:
+            edits = self._kind(ids).edits(ids)
+            refused = False
+        finally:
+            self._meters.observe_allocate(self._clock() - began, refused=refused)
+        return edits
+
+    def _kind(self, ids: Collection[str]) -> DeviceKind:
+        return next((kind for kind in self._kinds if kind.has(ids)), self._kinds[-1])
 
     async def PreStartContainer(self, stream: Any) -> None:
         ids = list((await received(stream)).devices_ids)
         deadline = self._clock() + self._ready_seconds
-        while (why := await self._not_ready(ids)) is not None:
+        while (why := self._not_ready(ids)) is not None:
             if self._clock() + self._ready_poll_seconds > deadline:
                 raise GRPCError(Status.FAILED_PRECONDITION, why)
             await asyncio.sleep(self._ready_poll_seconds)
         await stream.send_message(messages.PreStartContainerResponse())
 
-    async def _not_ready(self, ids: list[str]) -> str | None:
+    def _not_ready(self, ids: list[str]) -> str | None:
         try:
-            return await self._hooks.not_ready(ids)
+            why = self._kind(ids).not_ready(ids)
         except LookupError as error:
             # The GPU may come back to the share; no other container waits for it.
-            return _sentence(error)
+            why = _sentence(error)
+        self._times.asked(ids, ready=why is None)
+        return why
 
 
 def options() -> messages.DevicePluginOptions:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from gpushare.agent.reconcile.whole_gpus import WholeGpu
+from gpushare.api import names
 from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.mps.wire import DaemonLimits, DesiredDaemon
@@ -41,6 +42,11 @@ class GpuPlan:
     ends_clients: bool = False
     shows_grant: bool = False
     resource: str = ""
+
+    @property
+    def offered_as(self) -> str:
+        """The resource under which the kubelet is offered the GPU or its slots."""
+        return self.resource or names.slot_resource(self.share)
 
 
 def plan(

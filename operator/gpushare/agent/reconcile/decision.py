@@ -1,5 +1,9 @@
 """One tick's decision over the whole node: a `DecisionInput` in, for each GPU a `GpuDecision` out. Pure.
 
+The tick decides in two steps. `assess` says of each GPU what is planned and whether its daemon serves; the tick opens
+and closes gates and takes steps by that. `decide` then makes the decision, which also knows what came of these steps.
+Nothing changes a decision afterwards: the next tick makes another.
+
 Guarantees: a GPU is idle only when the order of events proves it. Free slots are withdrawn; then a reading of the
 kubelet begins that asks first what can be allocated and then what is held. Where the first answer names no slot of the
 GPU, none can be allocated any more, so the second is final. An allocation that this reading may have missed is pending,
@@ -11,6 +15,7 @@ the scheduler has had the time to see that the GPU is closed.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.podresources.holdings import Holdings, KubeletView, ShareGpu, Slots, merged_holdings
@@ -23,12 +28,16 @@ from gpushare.api.compute_mode import ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Assignment, ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
+from gpushare.grant.environment import client_environment
+from gpushare.grant.model import default_grant
+from gpushare.mps.wire import DaemonState
 
 SCHEDULER_SECONDS = 5.0
 """A scheduler that saw the GPU open until it was closed has written its allocation by then, or will fail to."""
 CLOSING = (DaemonReason.GPU_LOST, DaemonReason.STOPPING, DaemonReason.CLIENT_TABLE_FULL)
 """Reasons that do not pass by themselves soon: free slots are withdrawn at once."""
 DRAINED_STAGES = (GpuStage.DRAIN, GpuStage.NOTHING_TO_DRAIN)
+NOTHING: Mapping[Uuid, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,27 +78,115 @@ class DecisionInput:
     """Resources of whole GPUs that another device plugin offers here, and under which no container has one of ours."""
     full: str = ""
     """The node's directory on which no file can be made any more; empty where one can."""
+    generation: int = 0
+    """Of the GpuNode that `assignments` were read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAssessment:
+    """One GPU before anything is done about it.
+
+    `taken`: what its directory says; None: it is not taken. `readiness`: of its MPS daemon; of a GPU given whole, its
+    own. `held`: slots of containers, with pending ones. `drained`: idle, of a GPU that is to be drained. `takes_pods`:
+    it takes clients, or did a moment ago.
+    """
+
+    plan: GpuPlan
+    taken: DaemonFiles | WholeGpu | None
+    readiness: Readiness
+    held: Slots
+    drained: bool
+    takes_pods: bool
 
 
 @dataclass(frozen=True, slots=True)
 class GpuDecision:
-    """`held`: slots of containers, with pending ones. `drained`: idle, of a GPU that is to be drained."""
+    """What holds for one GPU until the next tick. `plan`, `held`, `drained`: as of `GpuAssessment`.
+
+    `readiness`: whether a container may start on it, its gate included. `share`, `view`: None where they are not known.
+    `note`: what the agent itself waits for or fails at, for the status.
+    """
 
     plan: GpuPlan
     readiness: Readiness
     held: Slots
     drained: bool
     offer: GpuOffer
+    taken: DaemonFiles | WholeGpu | None = None
+    share: GpuShare | None = None
+    view: GpuView | None = None
+    note: str = ""
+    default_environment: Mapping[str, str] = field(default_factory=dict)
+    """The share's default grant as variables, for a container that the webhook missed."""
+
+    @property
+    def files(self) -> DaemonFiles | None:
+        """Of a GPU that is shared."""
+        return self.taken if isinstance(self.taken, DaemonFiles) else None
+
+    @property
+    def state(self) -> DaemonState | None:
+        """Of its supervisor; None: it has written none."""
+        return self.files.state if self.files is not None else None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether its assignment is gone: no further container gets a part of it."""
+        return self.plan.stage in (GpuStage.LEAVE, GpuStage.STOP)
 
 
-def decide(given: DecisionInput) -> dict[Uuid, GpuDecision]:
-    """One decision for each GPU that is assigned or taken."""
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """All that one tick decided, by GPU, and what that rests on."""
+
+    given: DecisionInput
+    gpus: Mapping[Uuid, GpuDecision]
+
+
+class LatestDecisions:
+    """Where everybody reads what was decided last. The tick alone writes it, once in each turn."""
+
+    def __init__(self) -> None:
+        self.decisions: Decisions | None = None
+        """None: no tick has decided yet."""
+
+    @property
+    def gpus(self) -> Mapping[Uuid, GpuDecision]:
+        return self.decisions.gpus if self.decisions is not None else {}
+
+    def publish(self, decisions: Decisions) -> None:
+        self.decisions = decisions
+
+
+def assess(given: DecisionInput) -> dict[Uuid, GpuAssessment]:
+    """One for each GPU that is assigned or taken."""
     desired = {uuid: item.wanted for uuid, item in given.on_disk.items()}
     owners = {uuid: item.share for uuid, item in given.whole.items()}
     owners |= {uuid: item.share for uuid, item in desired.items()}
     idle_gpus = {uuid for uuid, share in owners.items() if _is_idle(given, share, uuid)}
     plans = plan(given.assignments, desired, given.shares, idle_gpus, given.whole)
-    return {uuid: _decide_gpu(given, plans[uuid], uuid in idle_gpus) for uuid in plans}
+    return {uuid: _assess_gpu(given, plans[uuid], uuid in idle_gpus) for uuid in plans}
+
+
+def decide(
+    given: DecisionInput,
+    assessed: Mapping[Uuid, GpuAssessment],
+    gates: Mapping[Uuid, str] = NOTHING,
+    notes: Mapping[Uuid, str] = NOTHING,
+) -> Decisions:
+    """`gates`: why a GPU's gate could not be opened or closed. `notes`: what else the agent waits for or fails at.
+
+    A GPU whose gate fails is offered no more, and is not ready. Who runs on it may still attach.
+    """
+    return Decisions(
+        given,
+        MappingProxyType(
+            {
+                uuid: _decide_gpu(given, item, gates.get(uuid, ""), notes.get(uuid, ""))
+                for uuid, item in assessed.items()
+            }
+        ),
+    )
 
 
 def idle(share: ShareName, uuid: Uuid, withdrawn_at: float | None, view: KubeletView | None, pending: Slots) -> bool:
@@ -107,14 +204,41 @@ def unclaimed(closed_since: float | None, now: float, prepared: Slots) -> bool:
     return closed_since is not None and now - closed_since >= SCHEDULER_SECONDS and not prepared
 
 
-def _decide_gpu(given: DecisionInput, planned: GpuPlan, is_idle: bool) -> GpuDecision:
+def _assess_gpu(given: DecisionInput, planned: GpuPlan, is_idle: bool) -> GpuAssessment:
     held = _held(given, planned.share, planned.uuid)
     share = given.shares.get(planned.share)
     readiness = _with_room(_readiness(given, planned), given, planned, share, held)
     drained = planned.stage is GpuStage.NOTHING_TO_DRAIN or (planned.stage in DRAINED_STAGES and is_idle)
     takes_pods = readiness.takes_clients or _is_brief(given, planned, readiness)
-    offer = offer_of(planned, share, takes_pods, given.views.get(planned.uuid), held)
-    return GpuDecision(planned, readiness, held, drained, offer)
+    taken = given.on_disk.get(planned.uuid) or given.whole.get(planned.uuid)
+    return GpuAssessment(planned, taken, readiness, held, drained, takes_pods)
+
+
+def _decide_gpu(given: DecisionInput, item: GpuAssessment, gate: str, note: str) -> GpuDecision:
+    planned, readiness = item.plan, item.readiness
+    share, view = given.shares.get(planned.share), given.views.get(planned.uuid)
+    if gate and readiness.takes_clients:
+        readiness = Readiness(DaemonReason.GATE_NOT_OPEN, gate)
+    elif gate:
+        note = gate
+    return GpuDecision(
+        plan=planned,
+        readiness=readiness,
+        held=item.held,
+        drained=item.drained,
+        offer=offer_of(planned, share, item.takes_pods and not gate, view, item.held),
+        taken=item.taken,
+        share=share,
+        view=view,
+        note=note,
+        default_environment=_default_environment(share, view),
+    )
+
+
+def _default_environment(share: GpuShare | None, view: GpuView | None) -> Mapping[str, str]:
+    if share is None or share.whole:
+        return {}
+    return client_environment(default_grant(share), view.info.memory_mib if view is not None else None)
 
 
 def _is_brief(given: DecisionInput, planned: GpuPlan, readiness: Readiness) -> bool:

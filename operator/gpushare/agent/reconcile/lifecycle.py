@@ -1,7 +1,7 @@
 """Takes GPUs, keeps their limits and gives them back, as `assignments` plans it.
 
 Guarantees: calls into the driver run beside the tick, one action per GPU at a time, so a hanging GPU holds up only
-itself. An action is repeated until it succeeds, and repeating is safe; `notes` says what it waits for. A GPU is given
+itself. An action is repeated until it succeeds, and repeating is safe; `advance` says what it waits for. A GPU is given
 back only once its MPS daemon has ended: `stop` in daemon.json is written first and that file is removed last, so an
 agent that dies in between continues where the last one was.
 """
@@ -9,7 +9,7 @@ agent that dies in between continues where the last one was.
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from gpushare.agent.process.processes import read_words
 from gpushare.agent.reconcile import daemon_files, whole_gpus
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
-from gpushare.agent.reconcile.decision import GpuDecision
+from gpushare.agent.reconcile.decision import GpuAssessment
 from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.gpunode import ForeignHolder, Uuid
@@ -66,6 +66,20 @@ def waits_for(evidence: StopEvidence) -> str | None:
     return None
 
 
+def leaves_waiting(item: GpuAssessment) -> str:
+    """A sentence: what a GPU that the operator has released waits for; empty: it is not released. Pure."""
+    if item.plan.stage is not GpuStage.LEAVE:
+        return ""
+    slots = ", ".join(str(slot) for slot in sorted(item.held))
+    if item.plan.resource:
+        waits = "a container has it" if slots else "the kubelet has not confirmed that no container has it"
+    elif slots:
+        waits = f"containers hold its slots {slots}"
+    else:
+        waits = "the kubelet has not confirmed that its slots are free"
+    return f"released by the operator, but {waits}"
+
+
 def remove(
     directory: GpuDir, rmtree: Callable[[Path], object] = shutil.rmtree, *, keeps_original_mode: bool = False
 ) -> None:
@@ -88,8 +102,6 @@ def remove(
 
 
 class Lifecycle:
-    """`notes`: what each GPU waits for, or why its last action failed."""
-
     def __init__(
         self,
         root: Path,
@@ -101,7 +113,6 @@ class Lifecycle:
         modes: ComputeModePolicy = ComputeModePolicy.MANAGE,
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds. `changed`: called when an action has ended."""
-        self.notes: dict[Uuid, str] = {}
         self._root = root
         self._inventory = inventory
         self._gate = gate
@@ -110,26 +121,28 @@ class Lifecycle:
         self._proc = proc
         self._manages_modes = modes is ComputeModePolicy.MANAGE
         self._actions: dict[Uuid, asyncio.Task[None]] = {}
+        self._failed: dict[Uuid, str] = {}
+        """Why the last action of each GPU failed, until one succeeds."""
         self._retry_at: dict[Uuid, float] = {}
         self._stopping: dict[Uuid, float] = {}
         """Since when each daemon is known to be asked to end; a file's time would move with the time of day."""
         self._problems = LogOnChange(LOG)
 
-    def advance(
-        self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder] | None
-    ) -> None:
-        """Takes or starts the next step for one GPU. Never waits for the driver; what cannot be written is a note.
+    def advance(self, item: GpuAssessment, foreign: Sequence[ForeignHolder] | None) -> str:
+        """Takes or starts the next step for one GPU. Never waits for the driver. Returns what the GPU waits for, or why
+        its last step failed, for the status; empty: nothing.
 
         `foreign`: pods that hold whole GPUs of this node; None: not known yet. No GPU is taken beside them, even if the
         operator, which sees them later, has assigned it.
         """
-        uuid = decision.plan.uuid
+        uuid = item.plan.uuid
         try:
-            self._advance(decision, item, foreign)
+            waits = self._advance(item, foreign)
             self._problems.clear(uuid)
         except OSError as error:
             self._problems.log("GPU %s: %s", uuid, error, key=uuid)
-            self.notes[uuid] = f"its files cannot be written: {error}"
+            return f"its files cannot be written: {error}"
+        return waits or self._failed.get(uuid, "")
 
     def put_back(self, directory: GpuDir) -> None:
         """Restores the mode of a GPU that is not taken, if it was changed, and removes its directory. Does nothing as
@@ -143,28 +156,27 @@ class Lifecycle:
         remove(directory)
         LOG.info("GPU %s, which no share has, is as it was found, and its directory is removed", directory.uuid)
 
-    def _advance(
-        self, decision: GpuDecision, item: DaemonFiles | WholeGpu | None, foreign: Sequence[ForeignHolder] | None
-    ) -> None:
-        planned, view = decision.plan, self._inventory.views.get(decision.plan.uuid)
-        match planned.stage, item:
+    def _advance(self, item: GpuAssessment, foreign: Sequence[ForeignHolder] | None) -> str:
+        planned, taken, view = item.plan, item.taken, self._inventory.views.get(item.plan.uuid)
+        match planned.stage, taken:
             case GpuStage.TAKE, None:
-                self._take(planned, view, foreign)
+                return self._take(planned, view, foreign)
             case GpuStage.STOP, DaemonFiles():
-                self._stop(item, view)
+                return self._stop(taken, view)
             case GpuStage.STOP, WholeGpu():
-                self._gate.close(item.uuid)
-                remove(gpu_dir(self._root, item.uuid))
-                LOG.info("GPU %s is given back whole by GpuShare %s", item.uuid, item.share)
+                self._gate.close(taken.uuid)
+                remove(gpu_dir(self._root, taken.uuid))
+                LOG.info("GPU %s is given back whole by GpuShare %s", taken.uuid, taken.share)
             case ((GpuStage.SERVE | GpuStage.KEEP | GpuStage.DRAIN | GpuStage.LEAVE), WholeGpu()):
-                self._note_leaving(decision)
+                return leaves_waiting(item)
             case ((GpuStage.SERVE | GpuStage.KEEP | GpuStage.DRAIN | GpuStage.LEAVE), DaemonFiles()):
-                self._note_leaving(decision)
-                self._keep(planned, item, view)
+                self._keep(planned, taken, view)
+                return leaves_waiting(item)
+        return ""
 
-    def forget(self, present: set[Uuid]) -> None:
-        """Drops the notes of all GPUs but `present`."""
-        self.notes = {uuid: note for uuid, note in self.notes.items() if uuid in present}
+    def forget(self, present: Collection[Uuid]) -> None:
+        """Drops what is known of all GPUs but `present`."""
+        self._failed = {uuid: error for uuid, error in self._failed.items() if uuid in present}
         self._stopping = {uuid: since for uuid, since in self._stopping.items() if uuid in present}
 
     async def close(self) -> None:
@@ -172,23 +184,25 @@ class Lifecycle:
             task.cancel()
         await asyncio.gather(*self._actions.values(), return_exceptions=True)
 
-    def _take(self, planned: GpuPlan, view: GpuView | None, foreign: Sequence[ForeignHolder] | None) -> None:
+    def _take(self, planned: GpuPlan, view: GpuView | None, foreign: Sequence[ForeignHolder] | None) -> str:
+        """What it waits for."""
         if planned.limits is None and not planned.resource:
-            self.notes[planned.uuid] = f"GpuShare {planned.share} is not known here yet"
-        elif view is None or view.lost:
-            self.notes[planned.uuid] = "NVML does not reach this GPU"
-        elif foreign is None:
-            self.notes[planned.uuid] = "it is not known yet whether a pod of this node holds whole GPUs"
-        elif foreign:
+            return f"GpuShare {planned.share} is not known here yet"
+        if view is None or view.lost:
+            return "NVML does not reach this GPU"
+        if foreign is None:
+            return "it is not known yet whether a pod of this node holds whole GPUs"
+        if foreign:
             # The share repeats it, which other tenants may read.
-            self.notes[planned.uuid] = f"a pod of this node holds {foreign[0].resource} (GpuNode.status.foreignHolders)"
-        elif planned.limits is None:
+            return f"a pod of this node holds {foreign[0].resource} (GpuNode.status.foreignHolders)"
+        if planned.limits is None:
             self._take_whole(WholeGpu(uuid=planned.uuid, share=planned.share, resource=planned.resource))
-        else:
-            desired = DesiredDaemon(
-                uuid=planned.uuid, share=planned.share, limits=planned.limits, shows_grant=planned.shows_grant
-            )
-            self._act(planned.uuid, "taking the GPU", partial(self._take_now, desired))
+            return ""
+        desired = DesiredDaemon(
+            uuid=planned.uuid, share=planned.share, limits=planned.limits, shows_grant=planned.shows_grant
+        )
+        self._act(planned.uuid, "taking the GPU", partial(self._take_now, desired))
+        return ""
 
     def _take_whole(self, gpu: WholeGpu) -> None:
         """Its compute mode is left as it is; one that an earlier agent set for a share is restored first."""
@@ -226,27 +240,14 @@ class Lifecycle:
             action = partial(self._set_exclusive, planned.uuid, item.directory)
             self._act(planned.uuid, "setting the compute mode", action)
 
-    def _note_leaving(self, decision: GpuDecision) -> None:
-        uuid = decision.plan.uuid
-        if decision.plan.stage is not GpuStage.LEAVE:
-            self.notes.pop(uuid, None)
-            return
-        slots = ", ".join(str(slot) for slot in sorted(decision.held))
-        if decision.plan.resource:
-            waits = "a container has it" if slots else "the kubelet has not confirmed that no container has it"
-        elif slots:
-            waits = f"containers hold its slots {slots}"
-        else:
-            waits = "the kubelet has not confirmed that its slots are free"
-        self.notes[uuid] = f"released by the operator, but {waits}"
-
-    def _stop(self, item: DaemonFiles, view: GpuView | None) -> None:
+    def _stop(self, item: DaemonFiles, view: GpuView | None) -> str:
+        """What it waits for."""
         uuid = item.wanted.uuid
         if not item.wanted.stop:
             self._stopping.pop(uuid, None)
             daemon_files.write_wanted(item.directory, structs.replace(item.wanted, stop=True))
             LOG.info("GPU %s: the daemon of GpuShare %s is asked to end", uuid, item.wanted.share)
-            return
+            return ""
         server, now = item.state.server_pid if item.state else None, self._clock()
         shown = view is not None and server in {process.pid for process in view.processes.compute}
         waits = waits_for(
@@ -258,10 +259,9 @@ class Lifecycle:
                 now=now,
             )
         )
-        if waits is not None:
-            self.notes[uuid] = waits
-        else:
+        if waits is None:
             self._act(uuid, "giving the GPU back", partial(self._give_back, item))
+        return waits or ""
 
     async def _give_back(self, item: DaemonFiles) -> None:
         """The share does not wait for a GPU that NVML does not reach: `put_back` restores its mode later."""
@@ -312,10 +312,10 @@ class Lifecycle:
         async def run() -> None:
             try:
                 await action()
-                self.notes.pop(uuid, None)
+                self._failed.pop(uuid, None)
             except (NvmlError, HungError, OSError) as error:
                 LOG.warning("%s %s failed, trying again: %s", doing, uuid, error)
-                self.notes[uuid] = f"{doing} failed: {error}"
+                self._failed[uuid] = f"{doing} failed: {error}"
                 self._retry_at[uuid] = self._clock() + RETRY_SECONDS
             finally:
                 del self._actions[uuid]

@@ -30,24 +30,24 @@ class NodeMeters:
             buckets=FAST,
             registry=registry,
         )
-        self.allocate = Histogram(
+        self._allocate = Histogram(
             "gpushare_allocate_duration_seconds",
             "Time that Allocate took to make a container's edits; the kubelet starts no other pod meanwhile.",
             buckets=FAST,
             registry=registry,
         )
-        self.allocate_refused = Counter(
+        self._allocate_refused = Counter(
             "gpushare_allocate_refused",
             "Allocations refused because the share could no longer serve them.",
             registry=registry,
         )
-        self.ready = Histogram(
+        self._ready = Histogram(
             "gpushare_allocation_ready_seconds",
             "Time from Allocate until the container's GPU was verified and had room for it (PreStartContainer).",
             buckets=SLOW,
             registry=registry,
         )
-        self.not_ready = Counter(
+        self._not_ready = Counter(
             "gpushare_prestart_not_ready",
             "Times that PreStartContainer found a container's GPU not ready; it checks twice a second, for 20 s.",
             registry=registry,
@@ -79,6 +79,20 @@ class NodeMeters:
     def observe_turn(self, loop: str, seconds: float) -> None:
         """One turn of a loop of the agent took so long."""
         self._loops.labels(loop).observe(seconds)
+
+    def observe_allocate(self, seconds: float, *, refused: bool) -> None:
+        """Allocate took so long to make a container's edits, or refused them."""
+        self._allocate.observe(seconds)
+        if refused:
+            self._allocate_refused.inc()
+
+    def count_not_ready(self) -> None:
+        """PreStartContainer found a container's GPU not ready."""
+        self._not_ready.inc()
+
+    def observe_ready(self, seconds: float) -> None:
+        """So long after its allocation a container was allowed to start."""
+        self._ready.observe(seconds)
 
     def count_refused(self, share: ShareName, reason: RefusedAttach, count: int) -> None:
         """An attach broker of the share refused so many processes more."""

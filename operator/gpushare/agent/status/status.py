@@ -13,8 +13,8 @@ from gpushare.agent.gpus.view import LOWEST_CLIENT_CEILING, DriverVersions, GpuV
 from gpushare.agent.observe.borrowing import Shortage
 from gpushare.agent.observe.granted import Reserved
 from gpushare.agent.podresources.holdings import Slots
-from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
-from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.agent.reconcile.assignments import GpuStage
+from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import AGENT_REPORTING, MEMORY_PRESSURE, DaemonReason, EventReason
@@ -38,7 +38,7 @@ from gpushare.api.gpunode import (
 from gpushare.api.meta import Condition
 from gpushare.kube.pods import Pod, containers, has_ended, is_bound, is_taken_up, requested_resources
 from gpushare.messages.wording import named
-from gpushare.mps.wire import DaemonLimits, DaemonState
+from gpushare.mps.wire import DaemonLimits
 
 MAX_FOREIGN = 16
 """Bound of the API on foreign processes and on foreign holders."""
@@ -56,18 +56,6 @@ PodNames = Mapping[tuple[ShareName, Uuid], Collection[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class GpuFacts:
-    """One GPU that a share has or gets. `state`: its supervisor's; None: it has written none."""
-
-    plan: GpuPlan
-    readiness: Readiness
-    state: DaemonState | None
-    drained: bool
-    note: str = ""
-    """What the agent itself waits for or fails at; shown instead of the readiness."""
-
-
-@dataclass(frozen=True, slots=True)
 class NodeFacts:
     generation: int
     agent_version: str
@@ -75,7 +63,8 @@ class NodeFacts:
     driver: DriverVersions | None
     views: Mapping[Uuid, GpuView]
     original_modes: Mapping[Uuid, ComputeMode | None]
-    gpus: Collection[GpuFacts]
+    gpus: Collection[GpuDecision]
+    """Those that a share has or gets."""
     held: Mapping[tuple[ShareName, Uuid], Slots] | None
     """None while the kubelet has not been read yet: the holders in the API stay."""
     holding: PodNames = field(default_factory=dict)
@@ -85,13 +74,13 @@ class NodeFacts:
     findings: Sequence[Finding] | None = None
     """None while nothing was judged yet: the findings in the API stay."""
     borrowers: Sequence[Borrower] | None = None
-    """None: as for findings."""
+    """None while nothing was judged yet: the borrowers in the API stay."""
     short: Mapping[Uuid, Shortage] | None = None
     """The GPUs that are short of memory. None: no client of this node may borrow any."""
     reserved: Mapping[tuple[ShareName, Uuid], Reserved] = field(default_factory=dict)
     """Of shares whose clients may borrow."""
     unused: Sequence[UnusedPart] | None = None
-    """None: as for findings."""
+    """None while nothing was observed yet: the unused parts in the API stay."""
     nvml_error: str = ""
     kubelet_error: str = ""
     driver_error: str = ""
@@ -220,7 +209,7 @@ def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gp
     return described(info, view.mode).model_copy(update=known)
 
 
-def _given_whole(item: GpuFacts) -> bool:
+def _given_whole(item: GpuDecision) -> bool:
     return bool(item.plan.resource) and item.plan.stage is not GpuStage.TAKE
 
 
@@ -230,7 +219,7 @@ def _is_our_server(pid: int, view: GpuView, facts: NodeFacts, servers: Collectio
     return pid in servers or (shared and view.commands.get(pid) == MPS_SERVER)
 
 
-def _daemon(item: GpuFacts) -> DaemonStatus | None:
+def _daemon(item: GpuDecision) -> DaemonStatus | None:
     limits = item.plan.limits
     if limits is None and not item.plan.resource and item.plan.stage is not GpuStage.NOTHING_TO_DRAIN:
         return None

@@ -135,7 +135,7 @@ async def test_a_restarted_agent_leaves_the_grants_as_they_are_while_the_kubelet
     await node.stop()
     node.kubelet.down = True
     node.start()
-    await node.until(lambda: node.state.decided_on is not None and node.state.cache.pods.synced.is_set())
+    await node.until(lambda: node.latest.decisions is not None and node.readings.cache.pods.synced.is_set())
     await node.ticks(3)
     assert [one.name for one in written(directory).pods] == ["pod"]
 

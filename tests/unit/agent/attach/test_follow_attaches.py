@@ -29,14 +29,14 @@ async def test_an_attach_is_observed_within_half_a_second(node: FakeNode) -> Non
     node.start()
     await node.serving()
     node.kube.put(PODS, TENANT)
-    await node.until(lambda: "GPU-0" in node.state.observed)
+    await node.until(lambda: "GPU-0" in node.observed)
     await node.ticks(5)
     node.client(4711, 4000, TENANT)
     await node.ticks(3)
-    assert node.state.observed["GPU-0"].usages == (), "a reading was taken without an attach"
+    assert node.observed["GPU-0"].usages == (), "a reading was taken without an attach"
     began = time.monotonic()
     write_broker(node, attached=1, arrivals=[Arrival(pid=4711, pod_uid=TENANT["metadata"]["uid"], at=boot_clock())])
-    await node.until(lambda: node.state.observed["GPU-0"].usages)
+    await node.until(lambda: node.observed["GPU-0"].usages)
     assert time.monotonic() - began < 2.0, "half a second on a machine that has nothing else to do"
 
 
@@ -52,14 +52,14 @@ async def test_who_attaches_without_end_causes_one_early_reading_in_a_second(nod
         attached += 1
         write_broker(node, attached=attached)
         await node.ticks(1)
-        readings.add(node.state.inventory.views["GPU-0"].seen_at)
+        readings.add(node.readings.inventory.views["GPU-0"].seen_at)
     assert 1 < len(readings) <= time.monotonic() - began + 2
 
 
 async def test_a_refused_process_is_an_event_of_its_pod_and_counted(node: FakeNode) -> None:
     await node.serving()
     node.kube.put(PODS, TENANT)
-    await node.until(lambda: node.state.cache.pods_by_uid())
+    await node.until(lambda: node.readings.cache.pods_by_uid())
     refused = AttachRefusal(
         reason=RefusedAttach.NO_GRANT,
         pod_uid=TENANT["metadata"]["uid"],
@@ -82,18 +82,18 @@ async def test_a_pod_that_has_not_attached_is_no_suspect_of_a_fault(node: FakeNo
     node.kube.put(PODS, pod(2, with_status=False))
     other = Arrival(pid=6, pod_uid=pod(2)["metadata"]["uid"], at=boot_clock())
     write_broker(node, attached=1, arrivals=[other])
-    await node.until(lambda: node.state.gpu_health()[0].arrived)
+    await node.until(lambda: node.running.incidents.gpu_health()[0].arrived)
     await node.read()
     node.kube.put(PODS, pod(1, with_status=False, name="pod", namespace="ns"))
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
-    await node.until(lambda: node.state.held("a", "GPU-0"))
+    await node.until(lambda: node.running.held("a", "GPU-0"))
     await node.read()
-    [health] = node.state.gpu_health()
+    [health] = node.running.incidents.gpu_health()
     assert health.clients == ()
     attached = Arrival(pid=7, pod_uid=TENANT["metadata"]["uid"], container="app", at=boot_clock())
     write_broker(node, attached=2, arrivals=[other, attached])
-    await node.until(lambda: len(node.state.gpu_health()[0].arrived) == 2)
-    [health] = node.state.gpu_health()
+    await node.until(lambda: len(node.running.incidents.gpu_health()[0].arrived) == 2)
+    [health] = node.running.incidents.gpu_health()
     assert health.clients == ("ns/pod",)
     assert (health.arrived[0].pod, health.arrived[0].container, health.arrived[0].pid) == ("ns/pod", "app", 7)
 

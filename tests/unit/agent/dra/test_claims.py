@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from gpushare.agent.dra.allocation import ClaimRefused
-from gpushare.agent.dra.claims import WITHOUT_CDI, ClaimableGpu, ClaimPreparer
+from gpushare.agent.dra.claims import ClaimPreparer, ClaimSources
 from gpushare.agent.dra.prepared import PreparedClaims
+from gpushare.agent.reconcile.assignments import GpuStage
+from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
 from gpushare.kube.client import NAMESPACES, PODS, RESOURCE_CLAIMS, Object
+from tests.unit.agent.decided_gpus import READY, decided
 from tests.unit.agent.dra.objects import POD_UID, UID, claim, pod, result, share
 from tests.unit.fake_kube import FakeKube
 
-READY = Readiness(DaemonReason.READY)
 STARTING = Readiness(DaemonReason.STARTING, "the server is not there yet")
 SHARE_GPU = ("a", "GPU-0")
 
@@ -24,14 +26,13 @@ SHARE_GPU = ("a", "GPU-0")
 class Node:
     """One GPU of share a, as the state of the code under test; tests change what is known of it."""
 
-    node = "n"
-
     def __init__(self, directory: Path) -> None:
         self.kube = FakeKube()
         self.kube.put(NAMESPACES, {"metadata": {"name": "ns", "labels": {"team": "ml"}}})
         self.kube.put(RESOURCE_CLAIMS, claim())
-        self.gpu: ClaimableGpu | None = ClaimableGpu("GPU-0", share(), READY)
+        self.gpu: GpuDecision | None = decided(share=share(), readiness=READY)
         self.pods: dict[str, Object] = {POD_UID: pod()}
+        self.by_cdi = True
         self.unreachable = False
         """Whether pods cannot be read."""
         self.tick_due = asyncio.Event()
@@ -43,11 +44,12 @@ class Node:
     def restart(self) -> None:
         """The agent."""
         self.claims = PreparedClaims(self.directory)
-        self.preparer = ClaimPreparer(self.kube, self, ready_seconds=0.4, ready_poll_seconds=0.05)  # type: ignore[arg-type]
+        sources = ClaimSources("n", self.claims, self.decisions, lambda: self.by_cdi, lambda: None, self.tick_due.set)
+        self.preparer = ClaimPreparer(self.kube, sources, ready_seconds=0.4, ready_poll_seconds=0.05)  # type: ignore[arg-type]
 
-    def claimable(self) -> list[ClaimableGpu]:
+    def decisions(self) -> dict[str, GpuDecision]:
         self.asked.set()
-        return [self.gpu] if self.gpu else []
+        return {"GPU-0": self.gpu} if self.gpu else {}
 
     async def prepare(self, name: str = "c", uid: str = UID) -> Any:
         for known in self.kube.all(PODS):
@@ -83,7 +85,7 @@ async def test_a_claim_is_held_from_its_preparation_until_the_kubelet_gives_it_u
 
 async def test_preparing_twice_is_preparing_once_even_while_the_gpu_is_not_ready(node: Node) -> None:
     first = await node.prepare()
-    node.gpu = ClaimableGpu("GPU-0", share(), STARTING)
+    node.gpu = decided(share=share(), readiness=STARTING)
     assert await node.prepare() == first
     assert node.claims.count == 1
 
@@ -132,19 +134,20 @@ def lose_gpu(node: Node) -> None:
 
 
 def leave(node: Node) -> None:
-    node.gpu = ClaimableGpu("GPU-0", share(), READY, leaving=True)
+    node.gpu = decided(share=share(), stage=GpuStage.LEAVE)
 
 
 def not_ready(node: Node) -> None:
-    node.gpu = ClaimableGpu("GPU-0", share(), STARTING)
+    node.gpu = decided(share=share(), readiness=STARTING)
 
 
 def without_cdi(node: Node) -> None:
-    node.gpu = ClaimableGpu("GPU-0", share(), WITHOUT_CDI)
+    node.gpu = decided(share=share())
+    node.by_cdi = False
 
 
 def without_share(node: Node) -> None:
-    node.gpu = ClaimableGpu("GPU-0", None, READY)
+    node.gpu = decided()
 
 
 def without_pod(node: Node) -> None:
@@ -164,7 +167,7 @@ def without_claim(node: Node) -> None:
 
 
 def forbid(node: Node) -> None:
-    node.gpu = ClaimableGpu("GPU-0", share(allowedNamespaces={"matchLabels": {"team": "web"}}), READY)
+    node.gpu = decided(share=share(allowedNamespaces={"matchLabels": {"team": "web"}}), readiness=READY)
 
 
 @pytest.mark.parametrize(
@@ -204,5 +207,5 @@ async def test_a_claim_waits_for_its_gpu_and_is_prepared_as_soon_as_that_is_read
     waiting = asyncio.create_task(node.prepare())
     await node.asked.wait()
     assert not waiting.done()
-    node.gpu = ClaimableGpu("GPU-0", share(), READY)
+    node.gpu = decided(share=share(), readiness=READY)
     assert (await waiting).uid == UID

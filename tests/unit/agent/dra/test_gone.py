@@ -24,10 +24,7 @@ class Node:
         self.claims = PreparedClaims(directory)
         part = PreparedPart("GPU-0", "gpu", "n", "gpu-0", "", Grant("a", 10, 2048, 1, 0))
         self.claims.add(PreparedClaim(UID, "ns", "c", (part,)))
-        self.gone = GoneClaims(self.kube, self, self.claims.remove, lambda: self.now)  # type: ignore[arg-type]
-
-    def claims_used(self) -> set[tuple[str, str]] | None:
-        return self.used
+        self.gone = GoneClaims(self.kube, self.claims, lambda: self.used, self.claims.remove, lambda: self.now)  # type: ignore[arg-type]
 
     async def after(self, seconds: float) -> bool:
         """Whether the claim is prepared then."""

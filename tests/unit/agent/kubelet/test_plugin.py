@@ -36,13 +36,16 @@ EDITS = ContainerEdits(
 QUICK = PluginTimes(poll=0.05, max_retry=0.2, abandoned=0.2, ready=0.3, ready_poll=0.02)
 
 
-class FakeHooks:
+class FakeKind:
     def __init__(self) -> None:
         self.refusal = ""
         self.unready: list[str | None] = []
         self.asked: list[list[str]] = []
         self.given: list[list[str]] = []
         self.wanted = Placement.SPREAD
+
+    def has(self, device_ids: Collection[str]) -> bool:
+        return True
 
     def edits(self, device_ids: Sequence[str]) -> ContainerEdits:
         self.asked.append(list(device_ids))
@@ -56,7 +59,7 @@ class FakeHooks:
     def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
         return preferred_slots(available, must_include, size, self.wanted)
 
-    async def not_ready(self, device_ids: Sequence[str]) -> str | None:
+    def not_ready(self, device_ids: Sequence[str]) -> str | None:
         if self.refusal:
             raise LookupError(self.refusal)
         return self.unready.pop(0) if len(self.unready) > 1 else (self.unready or [None])[0]
@@ -77,8 +80,8 @@ async def kubelet(kubelet_dir: Path) -> AsyncIterator[FakeKubelet]:
 
 
 @pytest.fixture
-def hooks() -> FakeHooks:
-    return FakeHooks()
+def kind() -> FakeKind:
+    return FakeKind()
 
 
 @pytest.fixture
@@ -92,8 +95,8 @@ def lock(lock_clock: Clock) -> AllocationLock:
 
 
 @pytest.fixture
-async def served(kubelet_dir: Path, hooks: FakeHooks, lock: AllocationLock) -> AsyncIterator[DevicePlugin]:
-    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, time.monotonic, lock, QUICK)
+async def served(kubelet_dir: Path, kind: FakeKind, lock: AllocationLock) -> AsyncIterator[DevicePlugin]:
+    served = DevicePlugin(RESOURCE, kubelet_dir, [kind], time.monotonic, lock, times=QUICK)
     yield served
     await served.stop()
 
@@ -198,10 +201,10 @@ async def test_a_refused_registration_is_tried_again(kubelet: FakeKubelet, serve
 
 
 async def test_a_kubelet_that_stops_watching_gets_another_registration_and_one_that_watches_does_not(
-    kubelet_dir: Path, kubelet: FakeKubelet, hooks: FakeHooks, lock: AllocationLock
+    kubelet_dir: Path, kubelet: FakeKubelet, kind: FakeKind, lock: AllocationLock
 ) -> None:
     clock = Clock()
-    served = DevicePlugin(RESOURCE, kubelet_dir, hooks, clock, lock, QUICK)
+    served = DevicePlugin(RESOURCE, kubelet_dir, [kind], clock, lock, times=QUICK)
     await kubelet.start()
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
@@ -266,7 +269,7 @@ async def test_what_allocate_hands_out_of_a_withdrawn_device_stays_listed_while_
 
 
 async def test_a_device_that_vanished_is_refused_because_the_kubelet_would_look_it_up(
-    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+    kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind
 ) -> None:
     await kubelet.start()
     served.offer([SLOT])
@@ -276,7 +279,7 @@ async def test_a_device_that_vanished_is_refused_because_the_kubelet_would_look_
         await allocate(kubelet, OTHER.id)
     assert refused.value.status is Status.FAILED_PRECONDITION
     assert "GPU-1::1" in (refused.value.message or "")
-    assert (served.pending(), hooks.given) == (frozenset(), [])
+    assert (served.pending(), kind.given) == (frozenset(), [])
 
 
 async def test_a_plugin_stops_though_its_socket_cannot_be_removed(kubelet: FakeKubelet, served: DevicePlugin) -> None:
@@ -312,7 +315,7 @@ async def test_stopping_ends_the_stream_without_a_list_that_lacks_a_device_and_r
 
 
 async def test_allocate_gives_one_answer_for_each_container_and_remembers_its_ids(
-    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+    kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind
 ) -> None:
     await kubelet.start()
     served.offer([SLOT, OTHER])
@@ -326,44 +329,44 @@ async def test_allocate_gives_one_answer_for_each_container_and_remembers_its_id
     node = first.devices[0]
     assert (node.host_path, node.container_path, node.permissions) == ("/dev/nvidia7", "/dev/nvidia0", "rw")
     assert [device.name for device in first.cdi_devices] == ["gpushare.dev/gpu=GPU-1"]
-    assert hooks.asked == hooks.given == [["GPU-1::0"], ["GPU-1::1"]]
+    assert kind.asked == kind.given == [["GPU-1::0"], ["GPU-1::1"]]
     assert served.pending() == {"GPU-1::0", "GPU-1::1"}
     served.settle({"GPU-1::0"}, (), time.monotonic())
     assert served.pending() == {"GPU-1::1"}
 
 
 async def test_allocate_refuses_with_the_sentence_and_leaves_nothing_pending(
-    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+    kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind
 ) -> None:
-    hooks.refusal = "GPU GPU-1 does not belong to GpuShare inference any more"
+    kind.refusal = "GPU GPU-1 does not belong to GpuShare inference any more"
     await kubelet.start()
     served.offer([SLOT])
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
     with pytest.raises(GRPCError) as refused:
         await allocate(kubelet, SLOT.id)
-    assert (refused.value.status, refused.value.message) == (Status.FAILED_PRECONDITION, hooks.refusal)
+    assert (refused.value.status, refused.value.message) == (Status.FAILED_PRECONDITION, kind.refusal)
     assert served.pending() == frozenset()
-    assert hooks.given == []
+    assert kind.given == []
 
 
 async def test_a_container_starts_once_its_gpu_is_ready(
-    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+    kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind
 ) -> None:
-    hooks.unready = ["the daemon starts", "the daemon starts", None]
+    kind.unready = ["the daemon starts", "the daemon starts", None]
     await kubelet.start()
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
     await kubelet.plugin().PreStartContainer(messages.PreStartContainerRequest(devices_ids=["GPU-1::0"]))
-    assert hooks.unready == [None]
+    assert kind.unready == [None]
 
 
 @pytest.mark.parametrize("by_error", [False, True], ids=["not ready", "not the share's"])
 async def test_a_container_does_not_start_while_its_gpu_is_not_ready(
-    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks, by_error: bool
+    kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind, by_error: bool
 ) -> None:
-    hooks.unready = ["the daemon starts"]
-    hooks.refusal = "the daemon starts" if by_error else ""
+    kind.unready = ["the daemon starts"]
+    kind.refusal = "the daemon starts" if by_error else ""
     await kubelet.start()
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
@@ -375,7 +378,7 @@ async def test_a_container_does_not_start_while_its_gpu_is_not_ready(
 
 
 async def test_preferred_ids_are_answered_for_each_container_by_the_shares_placement(
-    kubelet: FakeKubelet, served: DevicePlugin, hooks: FakeHooks
+    kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind
 ) -> None:
     await kubelet.start()
     await served.start()
@@ -384,7 +387,7 @@ async def test_preferred_ids_are_answered_for_each_container_by_the_shares_place
     request = messages.PreferredAllocationRequest(container_requests=[one, one])
     answer = await kubelet.plugin().GetPreferredAllocation(request)
     assert [list(response.deviceIDs) for response in answer.container_responses] == [["B::0"], ["B::0"]]
-    hooks.wanted = Placement.PACK
+    kind.wanted = Placement.PACK
     answer = await kubelet.plugin().GetPreferredAllocation(request)
     assert [list(response.deviceIDs) for response in answer.container_responses] == [["A::1"], ["A::1"]]
 

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from gpushare.agent.reconcile.daemon_changes import DaemonChanges
 from gpushare.api.conditions import DaemonReason
+from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import ModelFiles, write_model
 from gpushare.mps.layout import GpuDir, gpu_dir
 from gpushare.mps.wire import BrokerState, DaemonLimits, DaemonState
@@ -72,7 +73,7 @@ def test_a_file_that_goes_or_cannot_be_read_is_a_change(gpu: GpuDir, known: Daem
 
 async def quiet(node: FakeNode) -> None:
     """Nothing else, such as a status that was just written, is about to start a tick."""
-    await node.until(lambda: node.state.clock() - node.state.ticked_at > 1.5)
+    await node.until(lambda: boot_clock() - node.running.tick.ended_at > 1.5)
 
 
 async def test_a_gate_opens_and_closes_by_what_the_supervisor_writes_and_waits_for_no_tick(node: FakeNode) -> None:

@@ -82,13 +82,12 @@ async def test_an_mps_pod_has_its_time_to_come_and_no_more_though_the_time_of_da
     no_gpus = SimpleNamespace(views={})
     lifecycle = Lifecycle(tmp_path, no_gpus, Ungated(), clock, lambda: None, tmp_path)  # type: ignore[arg-type]
     planned = GpuPlan("GPU-1", "a", GpuStage.STOP, LIMITS)
-    decision = SimpleNamespace(plan=planned)
 
     async def advanced(seconds: float) -> bool:
         """Whether the GPU has been given back."""
         clock.now += seconds
         (item,) = read_all(tmp_path, ModelFiles()).values()
-        lifecycle.advance(decision, item, ())  # type: ignore[arg-type]
+        lifecycle.advance(SimpleNamespace(plan=planned, taken=item), ())  # type: ignore[arg-type]
         await asyncio.sleep(0)
         return not directory.path.exists()
 

@@ -218,9 +218,9 @@ async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_
     await node.serving()
     node.client(50, 1024, pod())
     here = {"share": "a", "uuid": "GPU-0"}
-    await node.until(lambda: value(series(node.state.snapshot()), "mps_clients", here) == 1, 10)
+    await node.until(lambda: value(series(node.running.snapshot()), "mps_clients", here) == 1, 10)
     node.nvml.hanging = {"GPU-0", "GPU-1"}
-    exported = series(node.state.snapshot())
+    exported = series(node.running.snapshot())
     assert value(exported, "slots_offered", here) == len(node.kubelet.ids()) == 4
     assert value(exported, "daemon_ready", here) == 1
     node.nvml.release.set()

@@ -9,16 +9,18 @@ from gpushare.agent.gpus.view import DriverVersions, GpuView
 from gpushare.agent.observe.borrowing import Shortage
 from gpushare.agent.observe.granted import Reserved
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
+from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.status.status import GpuFacts, NodeFacts, build, foreign_holders, own_part, urgent
+from gpushare.agent.reconcile.slots import GpuOffer
+from gpushare.agent.status.status import NodeFacts, build, foreign_holders, own_part, urgent
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Finding, GpuNodeStatus, Limits
 from gpushare.api.meta import Condition
-from gpushare.mps.wire import DaemonLimits, DaemonState
+from gpushare.mps.wire import DaemonState
 from gpushare.nvml.types import GpuInfo, GpuProcess, GpuProcesses
+from tests.unit.agent.decided_gpus import LIMITS, decided
 
-LIMITS = DaemonLimits(threads=50, memory_mib=16384)
 STATE = DaemonState(
     uuid="GPU-0", share="a", heartbeat=1.0, reason=DaemonReason.READY, server_pid=7, in_force=LIMITS, restarts=2
 )
@@ -30,7 +32,7 @@ def view(index: int, *pids: int, commands: dict[int, str] | None = None, lost: b
     return GpuView(info, ComputeMode.DEFAULT, GpuProcesses((GpuProcess(100, 300),), compute), 1.0, lost, commands or {})
 
 
-TAKEN = GpuFacts(GpuPlan("GPU-0", "a", GpuStage.SERVE, LIMITS), Readiness(DaemonReason.READY), STATE, drained=False)
+TAKEN = decided(state=STATE)
 FACTS = NodeFacts(
     generation=3,
     agent_version="1",
@@ -103,9 +105,8 @@ def test_what_the_agent_waits_for_is_shown_instead_of_the_readiness() -> None:
 
 
 def test_a_gpu_that_was_never_taken_is_drained_even_of_an_unknown_share() -> None:
-    never = GpuFacts(
-        GpuPlan("GPU-1", "b", GpuStage.NOTHING_TO_DRAIN, None), Readiness(DaemonReason.PENDING), None, True
-    )
+    plan, readiness = GpuPlan("GPU-1", "b", GpuStage.NOTHING_TO_DRAIN, None), Readiness(DaemonReason.PENDING)
+    never = GpuDecision(plan, readiness, frozenset(), True, GpuOffer("GPU-1", 0, frozenset(), False))
     assert [(d.share, d.drained) for d in build(replace(FACTS, gpus=[never]), EMPTY).daemons] == [("b", True)]
 
 

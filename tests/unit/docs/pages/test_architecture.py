@@ -99,8 +99,8 @@ def _is_module(path: Path) -> bool:
 
 @pytest.mark.parametrize(
     "step",
-    [("agent/gone.py", "Agent"), ("agent/hooks.py", "Gone"), ("agent/hooks.py", "SlotHooks.gone")],
+    [("agent/gone.py", "Agent"), ("agent/kubelet/slots.py", "Gone"), ("agent/kubelet/slots.py", "SlotDevices.gone")],
     ids=["file", "class", "method"],
 )
 def test_a_step_that_is_not_in_the_code_is_found(step: Step) -> None:
-    assert missing([step, ("agent/hooks.py", "SlotHooks.edits")], PACKAGE) == [f"{step[0]}: {step[1]}"]
+    assert missing([step, ("agent/kubelet/slots.py", "SlotDevices.edits")], PACKAGE) == [f"{step[0]}: {step[1]}"]

@@ -35,8 +35,8 @@ async def serve(node: FakeNode, memory_mib: int) -> None:
 
 async def test_a_client_within_its_grant_is_read_and_is_no_finding(node: FakeNode) -> None:
     await serve(node, 4000)
-    await node.until(lambda: node.state.observed.get("GPU-0") and node.state.observed["GPU-0"].usages)
-    (usage,) = node.state.observed["GPU-0"].usages
+    await node.until(lambda: node.observed.get("GPU-0") and node.observed["GPU-0"].usages)
+    (usage,) = node.observed["GPU-0"].usages
     assert (usage.pod, usage.container, usage.memory_mib) == ("pod-1", "app", 4000)
     await node.until(lambda: within_grants(node).get("status") == "True")
     assert findings(node) == []
@@ -129,22 +129,22 @@ async def test_of_a_pod_of_the_node_no_more_is_kept_than_is_read(node: FakeNode)
     """Whoever may create pods can name the node in any number of them, of any size."""
     found = pod(1, {**container(), "ports": [{"containerPort": 1}] * 1000}, annotations={"a": "x" * 100_000})
     node.kube.put(PODS, found)
-    await node.until(lambda: node.state.cache.pods.objects)
-    assert len(json.dumps(list(node.state.cache.pods.objects.values()))) < 3_000
+    await node.until(lambda: node.readings.cache.pods.objects)
+    assert len(json.dumps(list(node.readings.cache.pods.objects.values()))) < 3_000
 
 
 async def test_what_a_share_s_status_counts_is_no_news_and_gives_the_agent_no_turn(node: FakeNode) -> None:
     """Every agent follows every share: none of a thousand works because a client came or went on another node."""
-    await node.until(lambda: "a" in node.state.cache.shares)
-    known = node.state.cache.shares
+    await node.until(lambda: "a" in node.readings.cache.shares)
+    known = node.readings.cache.shares
     node.kube.put(GPU_SHARES, {**SHARE, "status": {"slots": {"total": 4, "used": 3}}})
     node.kube.put(PODS, TENANT)
-    await node.until(lambda: node.state.cache.pods.objects)
+    await node.until(lambda: node.readings.cache.pods.objects)
     await node.ticks(3)
-    assert node.state.cache.shares is known
+    assert node.readings.cache.shares is known
     clients = {**SHARE["spec"]["clients"], "perGpu": 3}
     node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": clients}})
-    await node.until(lambda: node.state.cache.shares is not known)
+    await node.until(lambda: node.readings.cache.shares is not known)
 
 
 async def test_a_restarted_agent_guards_departures_before_its_first_readings_are_done(node: FakeNode) -> None:

@@ -1,0 +1,83 @@
+"""The loop `observe`: who uses the GPUs, who uses none of what was granted, and whether memory is short."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from gpushare.agent.observe.granted import Reserved, granted_parts, reserved
+from gpushare.agent.observe.unused import RunningPart, UnusedParts, running_parts
+from gpushare.agent.observe.usage import Reading, UsageSources
+from gpushare.agent.observe.violations import UsageMonitor
+from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
+from gpushare.agent.readings import Readings
+from gpushare.agent.reconcile.decision import LatestDecisions
+from gpushare.agent.terminate.shortage import ShortageMonitor
+from gpushare.api.gpunode import Uuid
+from gpushare.grant.model import Grant, context_need_mib
+
+APART = 0.75
+"""Part of the interval of observation that lies between two readings at least: an early one judges no client."""
+
+
+class Observer:
+    """`reserved`: what containers hold of the GPUs of shares whose clients may borrow. `parts`: the running containers
+    with a part of a shared GPU, at the last observation. `unused`: None until the GPUs were observed once.
+    """
+
+    def __init__(
+        self, readings: Readings, latest: LatestDecisions, usage: UsageMonitor, shortages: ShortageMonitor
+    ) -> None:
+        self.usage = usage
+        self.shortages = shortages
+        self.reserved: Mapping[ShareGpu, Reserved] = {}
+        self.parts: tuple[RunningPart, ...] = ()
+        self.unused: UnusedParts | None = None
+        self._readings = readings
+        self._latest = latest
+
+    @property
+    def observed(self) -> dict[Uuid, Reading]:
+        """Who uses each GPU, by the latest reading; without GPUs of which nothing is known now."""
+        return self.usage.readings
+
+    async def observe(self) -> None:
+        """Not before the first decision, and not without pods, shares and claims."""
+        readings, cache = self._readings, self._readings.cache
+        if self._latest.decisions is None or readings.claims.unread or not cache.complete:
+            return
+        places, claimed = readings.places(), readings.claimed_grants()
+        pods = cache.pods.objects.values()
+        sources = UsageSources(readings.inventory.views, readings.taken(), pods, cache.shares, places, claimed)
+        new = await self.usage.observe(sources, cache.published_findings)
+        now = datetime.now(UTC)
+        self._find_unused(places, now)
+        self._observe_shortages(new, places, claimed, now)
+
+    def _find_unused(self, places: Mapping[ContainerName, ShareGpu], now: datetime) -> None:
+        cache = self._readings.cache
+        if self.unused is None:
+            node = cache.gpu_node()
+            self.unused = UnusedParts(node.status.unused if node is not None else (), now)
+        each = {container: (place,) for container, place in places.items()}
+        self.parts = tuple(running_parts(cache.pods.objects.values(), each))
+        whole = running_parts(cache.pods.objects.values(), self._readings.whole_places())
+        self.unused.update(self.observed, (*self.parts, *whole), now)
+
+    def _observe_shortages(
+        self,
+        new: Collection[Reading],
+        places: Mapping[ContainerName, ShareGpu],
+        claimed: Mapping[ContainerName, Grant],
+        now: datetime,
+    ) -> None:
+        cache = self._readings.cache
+        lending = {name: share for name, share in cache.shares.items() if share.limits_memory is not None}
+        parts = list(granted_parts(cache.pods.objects.values(), places, claimed, lending)) if lending else []
+        self.reserved = reserved(parts)
+        unused = {item.part.container for item in self.unused.found} if self.unused is not None else set()
+        waiting: Counter[Uuid] = Counter()
+        for container, (_, uuid), grant in parts:
+            if container in unused:
+                waiting[uuid] += context_need_mib(grant.threads)
+        taken = {uuid: item.wanted.share for uuid, item in self._readings.directories.shared.items()}
+        self.shortages.observe(new, taken, waiting, cache.shares, cache.published_borrowers, now)
