@@ -177,7 +177,7 @@ def _callers() -> str:
 
 
 def _module(code: CodeType) -> str:
-    """`agent.state` of code in site-packages/gpushare/agent/state.py; empty: not ours."""
+    """`agent.tick` of code in site-packages/gpushare/agent/tick.py; empty: not ours."""
     _, found, path = code.co_filename.rpartition("/site-packages/gpushare/")
     return path.removesuffix(".py").replace("/", ".") if found else ""
 
