@@ -291,5 +291,5 @@ class GpuNode(ApiModel):
     @property
     def silence(self) -> str:
         """Why the agent's report may be old, by the condition AgentReporting; empty where nothing says that it is."""
-        found = self.agent_reporting
-        return "" if found is None or found.status == "True" else found.message or "the agent is silent"
+        condition = self.agent_reporting
+        return "" if condition is None or condition.status == "True" else condition.message or "the agent is silent"

@@ -69,8 +69,10 @@ def _bounds(field: Schema) -> Iterator[str]:
 
 def _rules(schema: Schema, where: str) -> list[str]:
     """What is checked beyond types and bounds, at any depth."""
-    found = [(where, schema), *((f"{where}.{path}", field) for path, field in fields(schema))]
+    schemas = [(where, schema), *((f"{where}.{path}", field) for path, field in fields(schema))]
     sentences = [
-        f"- `{path}`: {rule['message']}" for path, field in found for rule in field.get("x-kubernetes-validations", [])
+        f"- `{path}`: {rule['message']}"
+        for path, field in schemas
+        for rule in field.get("x-kubernetes-validations", [])
     ]
     return [*sentences, ""] if sentences else []

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         LOG.warning("%s", remark)
     supervisor = Supervisor(args.share, args.root, bin_dir, nvml, remark, protocol=args.mps_protocol)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.leave())
+        signal.signal(number, lambda *_: supervisor.end_when_idle())
     supervisor.run()
     return 0
 

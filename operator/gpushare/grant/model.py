@@ -87,22 +87,22 @@ def default_grant(share: GpuShare) -> Grant:
 
 def refusals(share: GpuShare, annotations: Mapping[str, str]) -> list[GrantRefused]:
     """All problems of the annotations, so that a user sees them at once."""
-    found: list[GrantRefused] = []
+    refusals_found: list[GrantRefused] = []
     threads = share.clients.threads.default
     try:
         threads = granted_threads(share, annotations)
     except GrantRefused as refused:
-        found.append(refused)
+        refusals_found.append(refused)
     memory = share.memory_default_mib
     try:
         memory = granted_memory_mib(share, annotations, threads)
     except GrantRefused as refused:
-        found.append(refused)
+        refusals_found.append(refused)
     try:
         granted_limit_mib(share, annotations, memory)
     except GrantRefused as refused:
-        found.append(refused)
-    return found
+        refusals_found.append(refused)
+    return refusals_found
 
 
 def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:

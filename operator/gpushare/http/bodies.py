@@ -41,9 +41,11 @@ class Bodies(Generic[C]):
         for owner, taken in self._large.values():
             by_peer[owner] += taken
         gone: list[C] = []
-        incomplete = {one: it for one, it in self._large.items() if one not in self._complete}
+        incomplete = {candidate: body for candidate, body in self._large.items() if candidate not in self._complete}
         while by_peer.total() > self._most:  # without the one that grows it was not more
-            largest = max(incomplete, key=lambda one: (by_peer[incomplete[one][0]], incomplete[one][1]))
+            largest = max(
+                incomplete, key=lambda candidate: (by_peer[incomplete[candidate][0]], incomplete[candidate][1])
+            )
             if largest == connection:
                 return [connection]  # nobody else has to go
             owner, taken = incomplete.pop(largest)

@@ -58,7 +58,7 @@ class SnapshotCollector(Collector, Generic[T]):
 
     def collect(self) -> Iterable[Metric]:
         taken = self._taken
-        found = {family.name: family.empty() for family in self._families}
+        metrics = {family.name: family.empty() for family in self._families}
         for sample in self._samples(taken) if taken is not None else ():
-            found[sample.family.name].add_metric(sample.labels, sample.value)
-        return found.values()
+            metrics[sample.family.name].add_metric(sample.labels, sample.value)
+        return metrics.values()

@@ -377,12 +377,12 @@ def _word(command: str, answer: str) -> str:
 
 def _number(command: str, answer: str) -> float:
     try:
-        found = float(answer)
+        number = float(answer)
     except ValueError:
         raise RefusedError(command, answer) from None
-    if not math.isfinite(found):  # "nan" and "inf" are numbers for Python, and none in a state.json
+    if not math.isfinite(number):  # "nan" and "inf" are numbers for Python, and none in a state.json
         raise RefusedError(command, answer)
-    return found
+    return number
 
 
 def _memory(command: str, answer: str) -> int | None:

@@ -148,10 +148,10 @@ class ControlProgramV3(DaemonControl):
 
     def server_limits(self, server: int) -> ShownLimits:
         """Those of the default namespace."""
-        found = self.namespaces().get(DEFAULT_NAMESPACE)
-        if found is None:
+        namespace = self.namespaces().get(DEFAULT_NAMESPACE)
+        if namespace is None:
             raise RefusedError("namespace list", f"there is no namespace {DEFAULT_NAMESPACE}")
-        return found.threads, found.memory_mib, found.priority
+        return namespace.threads, namespace.memory_mib, namespace.priority
 
     def write_server_limits(self, server: int, threads: int, memory_mib: int, priority: int) -> None:
         self.run("server", "set", SERVER, *_limits(threads, memory_mib, priority))
@@ -162,7 +162,7 @@ class ControlProgramV3(DaemonControl):
         """
         words = ("namespace", "list", f"--server={SERVER}", AS_CSV)
         answer = self.run(*words)
-        found: dict[str, MpsNamespace] = {}
+        by_name: dict[str, MpsNamespace] = {}
         for line in answer.splitlines():
             fields = line.split(",", 6)
             try:
@@ -171,8 +171,8 @@ class ControlProgramV3(DaemonControl):
             except ValueError:
                 raise RefusedError(" ".join(words), answer) from None
             if server == SERVER:
-                found[name] = shown
-        return found
+                by_name[name] = shown
+        return by_name
 
     def create_namespace(self, name: str) -> None:
         self.run("namespace", "create", _name(name), f"--server={SERVER}")

@@ -132,9 +132,9 @@ class ModelFiles:
         known = self._known.get(path)
         if version is not None and known is not None and known[0] == version:
             return known[1]
-        found: Read[Model] = self._read(path, model)
-        if version is not None and found.value is not None:
-            self._known[path] = version, found
+        result: Read[Model] = self._read(path, model)
+        if version is not None and result.value is not None:
+            self._known[path] = version, result
         else:
             self._known.pop(path, None)
-        return found
+        return result

@@ -140,5 +140,5 @@ def gpu_dirs(root: Path) -> list[GpuDir]:
     if not root.is_dir():
         return []
     with os.scandir(root) as entries:
-        found = [entry.name for entry in entries if entry.name.startswith("GPU-") and entry.is_dir()]
-    return [gpu_dir(root, name) for name in sorted(found)]
+        uuids = [entry.name for entry in entries if entry.name.startswith("GPU-") and entry.is_dir()]
+    return [gpu_dir(root, name) for name in sorted(uuids)]

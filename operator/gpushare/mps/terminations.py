@@ -41,4 +41,4 @@ class TerminationFile(WireModel, frozen=True, kw_only=True):
 
 def was_asked(records: Iterable[TerminationRecord], pid: int, proc: Path = PROC) -> bool:
     """Whether the daemon was asked to terminate the process that has this PID now, even if its answer was lost."""
-    return any(it.pid == pid and it.counts(proc) for it in records)
+    return any(record.pid == pid and record.counts(proc) for record in records)

@@ -107,8 +107,8 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
 
     @classmethod
     def known(cls, data: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = _known_reason(data, DaemonReason, DaemonReason.UNKNOWN, 1024)
-        return found
+        fields: dict[str, Any] = _known_reason(data, DaemonReason, DaemonReason.UNKNOWN, 1024)
+        return fields
 
     @property
     def ready(self) -> bool:
@@ -239,7 +239,10 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
         refusals = data.get("refusals")
         if not isinstance(refusals, list):
             return data
-        return {**data, "refusals": [_known_reason(it, RefusedAttach, RefusedAttach.OTHER, 512) for it in refusals]}
+        return {
+            **data,
+            "refusals": [_known_reason(refusal, RefusedAttach, RefusedAttach.OTHER, 512) for refusal in refusals],
+        }
 
 
 class InvalidError(ValueError):

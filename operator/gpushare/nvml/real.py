@@ -68,14 +68,14 @@ class PynvmlNvml:
         return f"{number // 1000}.{number % 1000 // 10}"
 
     def gpus(self) -> list[GpuInfo]:
-        found, handles = [], {}
+        infos, handles = [], {}
         for index in range(self._ask(self._lib.nvmlDeviceGetCount)):
             with suppress(GpuLostError):
                 handle = self._ask(self._lib.nvmlDeviceGetHandleByIndex, index)
-                found.append(self._info(index, handle))
-                handles[found[-1].uuid] = handle
+                infos.append(self._info(index, handle))
+                handles[infos[-1].uuid] = handle
         links = self._linked(handles)
-        return [replace(gpu, nvlinked=links.get(gpu.uuid, frozenset())) for gpu in found]
+        return [replace(gpu, nvlinked=links.get(gpu.uuid, frozenset())) for gpu in infos]
 
     def compute_mode(self, uuid: str) -> ComputeMode:
         number = self._ask(self._lib.nvmlDeviceGetComputeMode, self._handle(uuid))
@@ -181,17 +181,17 @@ class PynvmlNvml:
         if self._nvlinks.keys() == handles.keys():
             return self._nvlinks
         lib, answered = self._lib, True
-        found: dict[str, set[str]] = {uuid: set() for uuid in handles}
-        for one, other in combinations(list(handles)[:MOST_LINKED], 2):
+        others_of: dict[str, set[str]] = {uuid: set() for uuid in handles}
+        for uuid_a, other in combinations(list(handles)[:MOST_LINKED], 2):
             try:
-                status = lib.nvmlDeviceGetP2PStatus(handles[one], handles[other], lib.NVML_P2P_CAPS_INDEX_NVLINK)
+                status = lib.nvmlDeviceGetP2PStatus(handles[uuid_a], handles[other], lib.NVML_P2P_CAPS_INDEX_NVLINK)
             except lib.NVMLError as error:
                 answered = answered and error.value in self._absent_codes
                 continue
             if status == lib.NVML_P2P_STATUS_OK:
-                found[one].add(other)
-                found[other].add(one)
-        links = {uuid: frozenset(others) for uuid, others in found.items()}
+                others_of[uuid_a].add(other)
+                others_of[other].add(uuid_a)
+        links = {uuid: frozenset(others) for uuid, others in others_of.items()}
         self._nvlinks = links if answered else {}
         return links
 
@@ -201,9 +201,9 @@ class PynvmlNvml:
     def _newest(self, name: str, handle: Any) -> Iterable[Any]:
         """Calls the newest version of `name` that the driver has; empty if it has none."""
         for version in ("_v3", "_v2"):
-            found = self._ask_or(None, getattr(self._lib, name + version), handle)
-            if found is not None:
-                return list(found)
+            answer = self._ask_or(None, getattr(self._lib, name + version), handle)
+            if answer is not None:
+                return list(answer)
         return []
 
     def _ask_or(self, default: T, call: Callable[..., T], *arguments: Any) -> T:
@@ -240,9 +240,9 @@ def _address(handle: Any) -> int | None:
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
-def _processes(found: Iterable[Any]) -> tuple[GpuProcess, ...]:
+def _processes(answers: Iterable[Any]) -> tuple[GpuProcess, ...]:
     """One entry per PID; memory that NVML does not report counts as 0."""
     memory: dict[int, int] = {}
-    for process in found:
+    for process in answers:
         memory[process.pid] = memory.get(process.pid, 0) + (process.usedGpuMemory or 0)
     return tuple(GpuProcess(pid, used // MIB) for pid, used in memory.items())

@@ -50,7 +50,7 @@ def owners(snapshot: Snapshot, index: FleetIndex, resource_names: ResourceNames)
         held = {name: part for name, part in index.held_by.get(share.name, {}).items() if name in selected}
         takeable = free.takeable(share, selected)
         if share.whole:
-            takeable = {name: found for name, found in takeable.items() if resource_names.owner(name, share) is None}
+            takeable = {name: gpus for name, gpus in takeable.items() if resource_names.owner(name, share) is None}
         for name in {*held, *takeable}:
             chosen = _kept_of_node(share, held.get(name), index)
             if share.spec.gpus.per_node is None:

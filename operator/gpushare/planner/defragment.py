@@ -87,7 +87,10 @@ def _moved(gpu: FilledGpu, targets: Sequence[FilledGpu], room: Mapping[str, int]
         fits = [target for target in targets if left[target.uuid] >= slots]
         if not fits:
             return None
-        target = min(fits, key=lambda one: (one.node != gpu.node, left[one.uuid], one.node, one.uuid))
+        target = min(
+            fits,
+            key=lambda candidate: (candidate.node != gpu.node, left[candidate.uuid], candidate.node, candidate.uuid),
+        )
         left[target.uuid] -= slots
         moves.append(PodMove(pod, slots, gpu, target))
     return moves

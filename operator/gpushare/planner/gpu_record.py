@@ -77,15 +77,15 @@ def gpu_records(node: NodeView, claimed: Callable[[str, str | None], bool] = lam
             held.setdefault(holding.uuid, {}).setdefault(holding.share, set()).update(holding.slots)
             pods.setdefault((holding.uuid, holding.share), set()).update(holding.pods)
 
-    found = []
+    records = []
     for uuid in {*gpus, *assignments, *daemons, *held}:
         daemon, assignment, slots = daemons.get(uuid), assignments.get(uuid), held.get(uuid, {})
         holder = _holder(daemon, slots, assignment)
         taken = tuple(sorted(slots.get(holder, ()))) if holder else ()
         named = frozenset(pods.get((uuid, holder), ())) if holder else frozenset[str]()
         gpu = gpus.get(uuid)
-        found.append(GpuRecord(node, uuid, gpu, assignment, daemon, taken, holder, named, claimed(uuid, holder)))
-    return sorted(found, key=lambda record: (record.index, record.uuid))
+        records.append(GpuRecord(node, uuid, gpu, assignment, daemon, taken, holder, named, claimed(uuid, holder)))
+    return sorted(records, key=lambda record: (record.index, record.uuid))
 
 
 def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment: Assignment | None) -> str | None:
@@ -112,4 +112,4 @@ def moves_counts_alone(before: GpuNode, after: GpuNode) -> bool:
         if not item.draining and not item.paused and item.waiting_since is None
     }
     holders = (*before.status.holders, *after.status.holders)
-    return all(served.get(it.uuid) == settled.get(it.uuid) == it.share for it in holders)
+    return all(served.get(holder.uuid) == settled.get(holder.uuid) == holder.share for holder in holders)

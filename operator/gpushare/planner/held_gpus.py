@@ -19,8 +19,8 @@ LimitsKey = tuple[int, int, int] | None
 
 def shared(value: Shared) -> Shared:
     """One object for equal values, which most nodes have: of 1,000 nodes they would take a megabyte."""
-    found: Shared = _same(value)
-    return found
+    known: Shared = _same(value)
+    return known
 
 
 @lru_cache(maxsize=4096)
@@ -122,5 +122,5 @@ class HeldGpus:
 
     def where(self, some: Callable[[NodeGpus], bool], each: Callable[[GpuRecord], bool] = lambda _: True) -> "HeldGpus":
         """Those for which both hold; `each` is asked only where `some` holds for the node."""
-        found = ((part, tuple(filter(each, part.records))) for part in self.parts if some(part))
-        return HeldGpus(part if len(left) == len(part.records) else NodeGpus(left) for part, left in found if left)
+        filtered = ((part, tuple(filter(each, part.records))) for part in self.parts if some(part))
+        return HeldGpus(part if len(left) == len(part.records) else NodeGpus(left) for part, left in filtered if left)

@@ -143,12 +143,12 @@ class _Gap:
 
 def pending(demand: Demand, now: datetime) -> list[Pending]:
     """Claims that have waited and fit nowhere, by name."""
-    found: list[Pending] = []
+    claims: list[Pending] = []
     for share, part in demand.by_share.items():
         waiting = [claim for claim in part.waiting if claim.share == share and now - claim.created >= GRACE]
         if waiting:
-            found.extend(_explained(waiting, _Offer(part.devices, part.used)))
-    return sorted(found, key=lambda item: item.claim.name)
+            claims.extend(_explained(waiting, _Offer(part.devices, part.used)))
+    return sorted(claims, key=lambda item: item.claim.name)
 
 
 def _explained(claims: list[Claim], offer: "_Offer") -> Iterable[Pending]:
@@ -183,7 +183,9 @@ class _Offer:
     """The GPUs of one share, and what is left of each."""
 
     def __init__(self, devices: Sequence[ClaimDevice], used: Mapping[tuple[str, str], Mapping[str, int]]) -> None:
-        self.closed = min((device for device in devices if device.closed), key=lambda it: it.key, default=None)
+        self.closed = min(
+            (device for device in devices if device.closed), key=lambda closed_device: closed_device.key, default=None
+        )
         self.takers = 0
         different: dict[object, tuple[ClaimDevice, Mapping[str, int]]] = {}
         for device in devices:

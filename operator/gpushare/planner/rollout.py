@@ -153,7 +153,9 @@ def _entry(
     outdated = pod is not None and pod.template != template.digest
     now, begun = snapshot.now, snapshot.now
     if outdated:
-        begun = min(since(it.assignment, draining=False, now=now, jumps=snapshot.jumps) for it in kept.records)
+        begun = min(
+            since(kept_record.assignment, draining=False, now=now, jumps=snapshot.jumps) for kept_record in kept.records
+        )
     step, why = _outdated_step(facts.node, pod, kept) if outdated else _current_step(facts.node, pod, kept, now)
     records = (*kept.records, *others) if others else kept.records
     end = deadline(share, begun) if outdated else None
@@ -207,7 +209,8 @@ def _decide(entries: tuple[NodeRollout, ...], template: Template, now: datetime)
     room = _at_once(entries) - active if template.observed and not failed else 0
     turns = ((_turn(entry, now), entry) for entry in entries if entry.node.name not in going_on)
     idle_first = sorted(
-        ((turn, entry) for turn, entry in turns if turn is not None), key=lambda it: (it[0], it[1].node.name)
+        ((turn, entry) for turn, entry in turns if turn is not None),
+        key=lambda turn_of: (turn_of[0], turn_of[1].node.name),
     )
     begun = [entry for _, entry in idle_first[: max(0, room)]]
 

@@ -71,12 +71,12 @@ def read_environment(pid: int, wanted: Collection[str], proc: Path = PROC) -> di
             content = file.read(MAX_ENVIRONMENT_BYTES)
     except OSError:
         return None
-    found: dict[str, str] = {}
+    environment: dict[str, str] = {}
     for item in content.split(b"\0"):
         name, separator, value = item.decode(errors="replace").partition("=")
         if separator and name in wanted:
-            found.setdefault(name, value)
-    return found
+            environment.setdefault(name, value)
+    return environment
 
 
 def read_text(file: Path) -> str:
@@ -140,6 +140,6 @@ def _field(stat: str, number: int) -> str:
 
 def _container(parts: list[str]) -> str:
     for part in parts:
-        if found := _CONTAINER.match(part):
-            return found["id"]
+        if match := _CONTAINER.match(part):
+            return match["id"]
     return ""

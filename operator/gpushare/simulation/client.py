@@ -223,7 +223,7 @@ def _visible_device(base: str, visible: str | None) -> Channel:
             channel = Channel(connect(node, CONNECT_SECONDS), lambda _: None)
             devices.append((channel.ask({"op": "identify"})["uuid"], channel))
     first = "0" if visible is None else visible.split(",")[0].strip()
-    chosen = next((one for n, (uuid, one) in enumerate(devices) if first in (str(n), uuid)), None)
+    chosen = next((candidate for n, (uuid, candidate) in enumerate(devices) if first in (str(n), uuid)), None)
     for _, channel in devices:
         if channel is not chosen:
             channel.close()

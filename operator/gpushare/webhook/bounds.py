@@ -27,7 +27,7 @@ def pod_too_large(pod: dict[str, Any]) -> Denied | None:
     spec = mapped(pod, "spec")
     containers = [*listed(spec, "initContainers"), *listed(spec, "containers")]
     count = len(containers)
-    resources = max((_resources(one) for one in containers), default=0)
+    resources = max((_resources(container) for container in containers), default=0)
     return _denied(
         _excess("spec.containers", count, "containers and init containers", MOST_CONTAINERS, "more pods"),
         _excess("spec.resourceClaims", len(listed(spec, "resourceClaims")), "claims", MOST_CLAIMS, "more pods"),
@@ -67,6 +67,6 @@ def _denied(*excesses: Iterator[str]) -> Denied | None:
     return problems.denied() if problems else None
 
 
-def _excess(field: str, found: int, what: str, most: int, instead: str) -> Iterator[str]:
-    if found > most:
-        yield f"{field}: {found} {what}: at most {most} are reviewed; write {instead}"
+def _excess(field: str, count: int, what: str, most: int, instead: str) -> Iterator[str]:
+    if count > most:
+        yield f"{field}: {count} {what}: at most {most} are reviewed; write {instead}"

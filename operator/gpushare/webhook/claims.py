@@ -176,7 +176,7 @@ def _class_problems(field: str, name: str, size: str | None, data: AdmissionData
             f"{field}: GpuShare {quoted(name)} is delivered by DevicePlugin (spec.delivery); ask for the resource"
             f" {names.slot_resource(name)} in place of a claim"
         )
-    elif size is not None and size not in (known := [one.name for one in share.spec.sizes]):
+    elif size is not None and size not in (known := [size_model.name for size_model in share.spec.sizes]):
         yield f"{field}: GpuShare {quoted(name)} has no size {quoted(size)}{suggestion(size, known, 'sizes')}"
 
 
@@ -200,7 +200,7 @@ def _capacity_problems(field: str, choice: dict[str, Any], share: GpuShare, size
     if unreadable:
         return
     yield from _unknown(where, asked)
-    chosen = next((one for one in share.spec.sizes if one.name == size), None)
+    chosen = next((known_size for known_size in share.spec.sizes if known_size.name == size), None)
     if chosen is not None:
         yield from _size_problems(where, asked, share, chosen)
     else:
@@ -210,7 +210,7 @@ def _capacity_problems(field: str, choice: dict[str, Any], share: GpuShare, size
 def _capacity_changes(
     path: str, field: str, choice: dict[str, Any], share: GpuShare, size: str | None
 ) -> Iterator[Change]:
-    chosen = next((one for one in share.spec.sizes if one.name == size), None)
+    chosen = next((known_size for known_size in share.spec.sizes if known_size.name == size), None)
     if chosen is None:
         return
     pointer = path.replace(".", "/").replace("[", "/").replace("]", "")

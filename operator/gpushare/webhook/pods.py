@@ -126,7 +126,9 @@ def _may_be_missing(change: Change) -> bool:
 
 def delete_pod(pod: dict[str, Any], claims: Mapping[str, Mapping[str, Any]], silence: str) -> Admitted:
     """Never refuses. `claims`: specs of its claims. `silence`: why no agent ends its clients; empty where one does."""
-    ours = shares_asked_for(pod) or any(parse_device_class(one) for spec in claims.values() for one in classes_of(spec))
+    ours = shares_asked_for(pod) or any(
+        parse_device_class(class_name) for spec in claims.values() for class_name in classes_of(spec)
+    )
     if not silence or has_ended(pod) or not ours:
         return Admitted()
     node = mapped(pod, "spec").get("nodeName")
@@ -227,7 +229,7 @@ class _Claims:
             classes = classes_of(spec)
             if any(map(parse_device_class, classes)):
                 requests[name] = len(listed(mapped(spec, "devices"), "requests"))
-            if beside := next((one for one in classes if one.endswith(_NVIDIA_CLASSES)), None):
+            if beside := next((class_name for class_name in classes if class_name.endswith(_NVIDIA_CLASSES)), None):
                 nvidia[name] = beside
         return cls(requests, nvidia)
 

@@ -69,10 +69,10 @@ def mps_problems(container: Container, data: AdmissionData) -> Iterator[str]:
 def class_problems(container: Container) -> Iterator[str]:
     """Our DeviceClasses, asked for as extended resources."""
     for resource in container.resources:
-        found = parse_device_class(resource.removeprefix(CLASS_RESOURCE_PREFIX))
-        if not resource.startswith(CLASS_RESOURCE_PREFIX) or found is None:
+        parsed = parse_device_class(resource.removeprefix(CLASS_RESOURCE_PREFIX))
+        if not resource.startswith(CLASS_RESOURCE_PREFIX) or parsed is None:
             continue
-        share, size = found
+        share, size = parsed
         advice = (
             f"write {shown(slot_resource(share))}"
             if size is None

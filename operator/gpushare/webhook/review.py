@@ -127,7 +127,9 @@ def shown(value: object, longest: int = LONGEST_NAME) -> str:
     cut = text[:longest] + ("…" if len(text) > longest else "")
     if cut.isprintable():
         return cut
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in cut)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in cut
+    )
 
 
 def quoted(value: object) -> str:

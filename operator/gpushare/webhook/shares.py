@@ -36,7 +36,7 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
     try:  # without metadata and status, which are not ours to judge
         share = GpuShare.model_validate({"metadata": {}, "spec": new.get("spec")})
     except ValidationError as error:
-        problems.add(Reason.SHARE_SPEC, (_sentence(dict(found)) for found in error.errors(include_url=False)))
+        problems.add(Reason.SHARE_SPEC, (_sentence(dict(problem)) for problem in error.errors(include_url=False)))
         return problems.denied()
     if not share.whole:
         problems.add(Reason.SHARE_SPEC, _memory_problems(share))
@@ -53,10 +53,10 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
 
 def delete_share(share: dict[str, Any]) -> Admitted:
     """Never refuses. Warns where its GPUs cannot be released now."""
-    found = unguarded(share)
-    if found is None:
+    condition = unguarded(share)
+    if condition is None:
         return Admitted()
-    message = found.get("message") or ""
+    message = condition.get("message") or ""
     return Admitted(warnings=(f"GPUs of silent nodes are released only once their agents are back: {message}",))
 
 

@@ -73,8 +73,8 @@ class ClusterSources:
             tasks.create_task(self._namespaces.run())
 
     async def shares(self, names: Collection[str]) -> dict[str, GpuShare]:
-        found = {name: await self._find(GPU_SHARES, self._shares, name) for name in names}
-        return {name: self._parse(name, obj) for name, obj in found.items() if obj is not None}
+        objects = {name: await self._find(GPU_SHARES, self._shares, name) for name in names}
+        return {name: self._parse(name, obj) for name, obj in objects.items() if obj is not None}
 
     def share_names(self) -> list[str]:
         return sorted(name for _, name in self._shares.objects)
@@ -87,14 +87,14 @@ class ClusterSources:
         """Costs a request only while some share says that an agent of its is silent."""
         if not node or not any(map(unguarded, self._shares.objects.values())):
             return ""
-        found = await self._read(GPU_NODES, node)
-        conditions = ((found or {}).get("status") or {}).get("conditions") or []
+        gpu_node = await self._read(GPU_NODES, node)
+        conditions = ((gpu_node or {}).get("status") or {}).get("conditions") or []
         return GpuNode.model_validate({"metadata": {"name": node}, "status": {"conditions": conditions}}).silence
 
     async def claims(self, namespace: str, pod_claims: Collection[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """A request for each claim: few pods have claims, and watching would cost for all claims of the cluster."""
-        found = await asyncio.gather(*(self._claim(namespace, entry) for entry in pod_claims))
-        return {str(entry.get("name")): spec for entry, spec in zip(pod_claims, found, strict=True) if spec is not None}
+        specs = await asyncio.gather(*(self._claim(namespace, entry) for entry in pod_claims))
+        return {str(entry.get("name")): spec for entry, spec in zip(pod_claims, specs, strict=True) if spec is not None}
 
     async def _claim(self, namespace: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         kinds = {"resourceClaimName": RESOURCE_CLAIMS, "resourceClaimTemplateName": CLAIM_TEMPLATES}

@@ -67,7 +67,7 @@ def _annotation_warnings(annotations: Mapping[str, Any], asking: Sequence[Contai
 
 
 def _meant(name: str) -> str:
-    short = {one.partition("/")[2]: one for one in _ANNOTATIONS}
+    short = {annotation.partition("/")[2]: annotation for annotation in _ANNOTATIONS}
     word = name.partition("/")[2].lower()
     near = difflib.get_close_matches(word, short, n=1, cutoff=_LEAST_LIKENESS) if len(word) <= LONGEST_NAME else []
     return f"did you mean {quoted(short[near[0]])}?" if near else f"a pod may have {', '.join(_ANNOTATIONS)}"

@@ -38,8 +38,8 @@ class Size(ApiModel):
     @property
     def capacities(self) -> dict[str, str]:
         """What a claim of this size asks for, as quantities."""
-        found = {names.CAPACITY_THREADS: str(self.threads), names.CAPACITY_MEMORY: format_mib(self.memory_mib)}
-        return found | ({names.CAPACITY_MEMORY_BURST: format_mib(self.burst_mib)} if self.burst_mib else {})
+        amounts = {names.CAPACITY_THREADS: str(self.threads), names.CAPACITY_MEMORY: format_mib(self.memory_mib)}
+        return amounts | ({names.CAPACITY_MEMORY_BURST: format_mib(self.burst_mib)} if self.burst_mib else {})
 
 
 _LARGEST = "quantity(has(self.clients.memory.max) ? self.clients.memory.max : self.clients.memory.default)"

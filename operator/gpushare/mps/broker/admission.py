@@ -68,7 +68,9 @@ def _container(pod: GrantedPod, owner: Owner) -> Verdict:
     the last container: the kubelet writes it before it starts them, one after the other, images and postStart hooks
     included.
     """
-    known = next((one for one in pod.containers if one.id and one.id == owner.container_id), None)
+    known = next(
+        (container for container in pod.containers if container.id and container.id == owner.container_id), None
+    )
     if known is None:
         if len(pod.containers) != 1:
             why = "its pod has several containers, and the pod's status does not show yet which of them it is"

@@ -420,5 +420,5 @@ class Broker:
             raise AttachDeniedError(refused)
 
     def _grants(self) -> GpuGrants | None:
-        found = self._files.read(self.gpu.grants, GpuGrants).value
-        return found if found is not None and found.share == self._share else None
+        grants = self._files.read(self.gpu.grants, GpuGrants).value
+        return grants if grants is not None and grants.share == self._share else None

@@ -32,9 +32,9 @@ class AttachedClients:
         """How often each process has attached."""
         self._stalls: dict[Container, _Stalls] = {}
 
-    def restore(self, found: Iterable[tuple[Container, int]]) -> None:
+    def restore(self, arrivals: Iterable[tuple[Container, int]]) -> None:
         """The clients that the daemon lists: those of an earlier broker."""
-        for container, pid in found:
+        for container, pid in arrivals:
             if pid not in self.attached(container):
                 self.add(container, pid)
 
@@ -51,7 +51,7 @@ class AttachedClients:
     def remove(self, container: Container, pid: int) -> None:
         """Its attach failed."""
         known = self._attached.get(container, {})
-        self._keep(container, {one: times for one, times in known.items() if one[0] != pid})
+        self._keep(container, {identity: times for identity, times in known.items() if identity[0] != pid})
 
     def attached(self, container: Container) -> dict[int, int]:
         """How often each process of the container that lives has attached, by PID."""
@@ -79,12 +79,12 @@ class AttachedClients:
             self._keep(container, self._living(container))
         now = self._clock()
         self._stalls = {
-            container: one for container, one in self._stalls.items() if now - one.until < LONGEST_PENALTY_SECONDS
+            container: stall for container, stall in self._stalls.items() if now - stall.until < LONGEST_PENALTY_SECONDS
         }
 
     def _living(self, container: Container) -> dict[Identity, int]:
         known = self._attached.get(container, {})
-        return {one: times for one, times in known.items() if self._started(one[0]) == one[1]}
+        return {identity: times for identity, times in known.items() if self._started(identity[0]) == identity[1]}
 
     def _keep(self, container: Container, living: dict[Identity, int]) -> None:
         if living:

@@ -54,7 +54,7 @@ class BrokeredDaemon:
             return served
         async with asyncio.timeout(DAEMON_SECONDS):
             servers = _pids(await self._ask("get_server_list")) if server is None else [server]
-            return [pid for one in servers for pid in _pids(await self._ask(f"get_client_list {one}"))]
+            return [pid for server_pid in servers for pid in _pids(await self._ask(f"get_client_list {server_pid}"))]
 
     def _served(self) -> list[int] | None:
         """Of a daemon of protocol v3, at most some seconds ago. ProtocolError: that cannot be read."""

@@ -117,11 +117,11 @@ def _receive(sock: socket.socket) -> Packet:
     data, control, flags, _ = sock.recvmsg(
         MAX_MESSAGE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * _INT_BYTES), socket.MSG_CMSG_CLOEXEC
     )
-    found = array.array("i")
+    descriptors = array.array("i")
     for level, kind, content in control:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            found.frombytes(content[: len(content) // _INT_BYTES * _INT_BYTES])
-    packet = Packet(data, tuple(found))
+            descriptors.frombytes(content[: len(content) // _INT_BYTES * _INT_BYTES])
+    packet = Packet(data, tuple(descriptors))
     if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
         packet.close()
         raise ProtocolError(f"a message has more than {MAX_MESSAGE_BYTES} bytes or {MAX_DESCRIPTORS} descriptors")

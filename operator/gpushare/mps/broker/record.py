@@ -47,8 +47,8 @@ class BrokerRecord:
         if before is not None:
             living = self._living()
             # A PID that was given to a later process is not the one that arrived.
-            known = [one for one in before.arrivals if one.pid in living]
-            self._arrivals = [one for one in known if one.at * TICKS_PER_SECOND >= living[one.pid]]
+            known = [arrival for arrival in before.arrivals if arrival.pid in living]
+            self._arrivals = [arrival for arrival in known if arrival.at * TICKS_PER_SECOND >= living[arrival.pid]]
 
     def arrived(self, pid: int, owner: Owner, container: str, *, new: bool) -> None:
         """A connection attached. `new`: the first one of its process."""
@@ -62,7 +62,7 @@ class BrokerRecord:
         if len(self._arrivals) < MAX_ARRIVALS:
             return self._arrivals
         living = self._living()
-        ended = next((at for at, one in enumerate(self._arrivals) if one.pid not in living), 0)
+        ended = next((at for at, arrival in enumerate(self._arrivals) if arrival.pid not in living), 0)
         return [*self._arrivals[:ended], *self._arrivals[ended + 1 :]]
 
     def refused(self, pid: int, refused: AttachDenied) -> None:

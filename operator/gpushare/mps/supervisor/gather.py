@@ -124,8 +124,8 @@ class Gatherer:
     def _server(self, last: int | None) -> tuple[Server | None, int]:
         """(the server, number of client contexts). Of several servers, which `-multiuser-server` does not make, the
         ACTIVE one."""
-        found, contexts = self.control.survey(last)
-        servers = [Server(pid, status) for pid, status in found.items()]
+        statuses, contexts = self.control.survey(last)
+        servers = [Server(pid, status) for pid, status in statuses.items()]
         serving = next((server for server in servers if server.status == "ACTIVE"), next(iter(servers), None))
         return serving, contexts
 

@@ -1,7 +1,7 @@
 """The supervisor of one MPS pod: one thread for each GPU that daemon.json assigns to its share.
 
-Guarantees: a daemon that hangs delays no other GPU. After `leave`, new clients are refused at once, each daemon ends
-when its last client has gone, and `run` returns when all have ended. Decisions are made per GPU, in `decision`.
+Guarantees: a daemon that hangs delays no other GPU. After `end_when_idle`, new clients are refused at once, each daemon
+ends when its last client has gone, and `run` returns when all have ended. Decisions are made per GPU, in `decision`.
 """
 
 import logging
@@ -69,12 +69,12 @@ class Supervisor:
         self._changed: dict[str, int] = {}
         self._problems = LogOnChange(LOG)
 
-    def leave(self) -> None:
+    def end_when_idle(self) -> None:
         """End every daemon as soon as it has no client. May be called from a signal handler."""
         os.eventfd_write(self._asked, 1)
 
     def run(self) -> None:
-        """Until `leave` is called and every daemon has ended."""
+        """Until `end_when_idle` is called and every daemon has ended."""
         seconds = 0.0
         while not select.select([self._asked], [], [], seconds)[0]:
             seconds = SCAN_SECONDS

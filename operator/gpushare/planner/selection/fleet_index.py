@@ -33,8 +33,8 @@ class FleetIndex:
         self._of_profile: dict[GpuProfile, FoundGpu] = {}
         self._refused: dict[tuple[str, GpuProfile, bool], GpuReason | None] = {}
         for facts in self.facts.values():
-            for profile, found in facts.kinds.items():
-                self._of_profile.setdefault(profile, found)
+            for profile, example in facts.kinds.items():
+                self._of_profile.setdefault(profile, example)
 
     @cached_property
     def reporting(self) -> NodeIndex:
@@ -53,10 +53,10 @@ class FleetIndex:
     def selected(self, share: GpuShare) -> Selection:
         selector = share.spec.node_selector
         key = _identity(selector)
-        found = self._selections.get(key)
-        if found is None:
-            found = self._selections[key] = Selection(self._nodes.matching(selector))
-        return found
+        selection = self._selections.get(key)
+        if selection is None:
+            selection = self._selections[key] = Selection(self._nodes.matching(selector))
+        return selection
 
     def profile(self, record: GpuRecord) -> GpuProfile | None:
         """None of a GPU that its agent does not list."""
@@ -66,8 +66,8 @@ class FleetIndex:
         """Why `share` cannot take a GPU of this profile that nobody holds, or, `giving_up`, cannot keep one."""
         key = share.name, profile, giving_up
         if key not in self._refused:
-            found = self._of_profile[profile]
-            candidate = Candidate(found.node, found.gpu, found.nvidia_dra, share)
+            example = self._of_profile[profile]
+            candidate = Candidate(example.node, example.gpu, example.nvidia_dra, share)
             refusal = first_refusal(candidate, GIVE_UP_RULES) if giving_up else first_refusal(candidate)
             self._refused[key] = refusal.reason if refusal is not None else None
         return self._refused[key]

@@ -41,15 +41,15 @@ class RememberedNode:
         self.given = given
         self.records = gpu_records(node, lambda uuid, holder: _claimed(given, uuid, holder))
         self.profiles: dict[str, GpuProfile | None] = {}
-        found: dict[GpuProfile, FoundGpu] = {}
+        kinds: dict[GpuProfile, FoundGpu] = {}
         for record in self.records:
             profile = None
             if record.gpu is not None:
                 gpu = FoundGpu(node, record.gpu, given.nvidia_dra)
                 profile = shared(profile_of(gpu))
-                found.setdefault(profile, gpu)
+                kinds.setdefault(profile, gpu)
             self.profiles[record.uuid] = profile
-        self.kinds: Mapping[GpuProfile, FoundGpu] = found
+        self.kinds: Mapping[GpuProfile, FoundGpu] = kinds
         """A GPU of each profile."""
 
     @cached_property
@@ -63,11 +63,11 @@ class RememberedNode:
     @cached_property
     def held(self) -> Mapping[str, NodeGpus]:
         """By share, the GPUs that it holds."""
-        found: dict[str, list[GpuRecord]] = {}
+        by_holder: dict[str, list[GpuRecord]] = {}
         for record in self.records:
             if record.holder is not None:
-                found.setdefault(record.holder, []).append(record)
-        return {share: NodeGpus(tuple(records)) for share, records in found.items()}
+                by_holder.setdefault(record.holder, []).append(record)
+        return {share: NodeGpus(tuple(records)) for share, records in by_holder.items()}
 
     @cached_property
     def held_kinds(self) -> Mapping[str, frozenset[GpuProfile | None]]:
@@ -84,15 +84,15 @@ class RememberedNode:
     @cached_property
     def settled(self) -> tuple[Assignment, ...] | None:
         """The assignments by UUID, where every holder is assigned its GPU and nothing leaves or waits; else None."""
-        found = []
+        assignments = []
         for record in self.records:
             item = record.assignment
             if item is None and record.holder is None:
                 continue
             if item is None or item.share != record.holder or _moves(item):
                 return None
-            found.append(item)
-        return tuple(sorted(found, key=lambda item: item.uuid))
+            assignments.append(item)
+        return tuple(sorted(assignments, key=lambda item: item.uuid))
 
     @cached_property
     def daemons(self) -> frozenset[str]:
@@ -127,14 +127,14 @@ class FleetMemory:
         """By node, sorted by name."""
         given = _givens(snapshot)
         rest = given.get("", Given())
-        before, found = self._known, {}
+        before, nodes = self._known, {}
         for node in sorted(snapshot.nodes, key=lambda node: node.name):
             known, its = before.get(node.name), given.get(node.name, rest)
             if known is None or known.node is not node or (known.given is not its and known.given != its):
                 known = RememberedNode(node, its)
-            found[node.name] = known
-        self._known = found
-        return found
+            nodes[node.name] = known
+        self._known = nodes
+        return nodes
 
 
 def _givens(snapshot: Snapshot) -> dict[str, Given]:

@@ -24,14 +24,14 @@ class NodeIndex:
 
     def having(self, label: str) -> Mapping[str, list[NodeView]]:
         """The nodes with this label, by its value."""
-        found = self._by_label.get(label)
-        if found is None:
-            found = self._by_label[label] = {}
+        by_value = self._by_label.get(label)
+        if by_value is None:
+            by_value = self._by_label[label] = {}
             for node in self.nodes:
                 value = node.labels.get(label)
                 if value is not None:
-                    found.setdefault(value, []).append(node)
-        return found
+                    by_value.setdefault(value, []).append(node)
+        return by_value
 
     def matching(self, selector: LabelSelector) -> tuple[NodeView, ...]:
         """By name."""
@@ -45,14 +45,14 @@ class NodeIndex:
         for part in selector.match_expressions:
             if part.operator is SelectorOperator.IN:
                 by_value = self.having(part.key)
-                found = [node for value in set(part.values) for node in by_value.get(value, [])]
-                yield sorted(found, key=lambda node: node.name)
+                nodes = [node for value in set(part.values) for node in by_value.get(value, [])]
+                yield sorted(nodes, key=lambda node: node.name)
 
 
-def no_product(products: Iterable[str], found: Mapping[str, int]) -> str:
-    """Why `products` match none of the selected nodes' GPUs. `found`: how many there are of each product."""
+def no_product(products: Iterable[str], counts: Mapping[str, int]) -> str:
+    """Why `products` match none of the selected nodes' GPUs. `counts`: how many there are of each product."""
     missing = [f'"{name}"' for name in products]
-    present = _nearest(products, found, '{count} "{name}"')
+    present = _nearest(products, counts, '{count} "{name}"')
     return f"spec.gpus.products names {first_names(missing, SHOWN)}, but the GPUs of the selected nodes are {present}"
 
 
@@ -61,7 +61,10 @@ def no_node(selector: LabelSelector, reporting: NodeIndex) -> str:
     if not reporting.nodes:
         return "no agent reports a GPU on any node: look at the DaemonSet gpushare-agent and its nodeSelector"
     parts = [
-        *(Requirement(key=key, operator=SelectorOperator.IN, values=[it]) for key, it in selector.match_labels.items()),
+        *(
+            Requirement(key=key, operator=SelectorOperator.IN, values=[value])
+            for key, value in selector.match_labels.items()
+        ),
         *selector.match_expressions,
     ]
     whole = f"spec.nodeSelector matches none of the {len(reporting.nodes)} nodes with GPUs"
@@ -78,19 +81,22 @@ def _requirement(part: Requirement) -> str:
 
 
 def _values(part: Requirement, reporting: NodeIndex) -> str:
-    found = {value: len(nodes) for value, nodes in reporting.having(part.key).items()}
-    return f"it is {_nearest(part.values, found, '{name} ({count})')}" if found else "no node has it"
+    counts = {value: len(nodes) for value, nodes in reporting.having(part.key).items()}
+    return f"it is {_nearest(part.values, counts, '{name} ({count})')}" if counts else "no node has it"
 
 
-def _nearest(wanted: Iterable[str], found: Mapping[str, int], form: str) -> str:
-    """The SHOWN of `found` that look most like one of `wanted`, each by `form`, and how many others there are."""
+def _nearest(wanted: Iterable[str], counts: Mapping[str, int], form: str) -> str:
+    """The SHOWN of `counts` that look most like one of `wanted`, each by `form`, and how many others there are."""
     names = [text[:64] for text in wanted][:16]
 
     def likeness(name: str) -> float:
-        return max((SequenceMatcher(None, name[:64].lower(), it.lower()).ratio() for it in names), default=0.0)
+        return max(
+            (SequenceMatcher(None, name[:64].lower(), wanted_name.lower()).ratio() for wanted_name in names),
+            default=0.0,
+        )
 
     # However many products nodes report, few are compared: the most frequent.
-    frequent = sorted(found, key=lambda name: (-found[name], name))[:64]
+    frequent = sorted(counts, key=lambda name: (-counts[name], name))[:64]
     shown = sorted(frequent, key=lambda name: (-likeness(name), name))[:SHOWN]
-    listed = ", ".join(form.format(count=found[name], name=name) for name in shown)
-    return listed + (f" and {len(found) - SHOWN} others" if len(found) > SHOWN else "")
+    listed = ", ".join(form.format(count=counts[name], name=name) for name in shown)
+    return listed + (f" and {len(counts) - SHOWN} others" if len(counts) > SHOWN else "")

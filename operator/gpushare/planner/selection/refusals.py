@@ -61,16 +61,16 @@ Rule = Callable[[Candidate], str | None]
 Fact = Callable[[FoundGpu], str | None]
 
 
-def node_not_ready(found: FoundGpu) -> str | None:
-    if found.node.ready:
+def node_not_ready(found_gpu: FoundGpu) -> str | None:
+    if found_gpu.node.ready:
         return None
-    return f"node {found.node.name} is not Ready"
+    return f"node {found_gpu.node.name} is not Ready"
 
 
-def agent_silent(found: FoundGpu) -> str | None:
-    if not found.node.silence:
+def agent_silent(found_gpu: FoundGpu) -> str | None:
+    if not found_gpu.node.silence:
         return None
-    return f"node {found.node.name}: {found.node.silence}"
+    return f"node {found_gpu.node.name}: {found_gpu.node.silence}"
 
 
 def product_mismatch(candidate: Candidate) -> str | None:
@@ -80,28 +80,28 @@ def product_mismatch(candidate: Candidate) -> str | None:
     return f'{candidate} is a "{candidate.gpu.product}", which spec.gpus.products does not name'
 
 
-def held_by_nvidia_plugin(found: FoundGpu) -> str | None:
-    offered = sorted(name for name in found.node.allocatable if name.startswith(names.NVIDIA_RESOURCES))
+def held_by_nvidia_plugin(found_gpu: FoundGpu) -> str | None:
+    offered = sorted(name for name in found_gpu.node.allocatable if name.startswith(names.NVIDIA_RESOURCES))
     if offered:
-        own = found.node.own_resources
+        own = found_gpu.node.own_resources
         offered = [name for name in offered if name not in own]
     if not offered:
         return None
     return (
-        f"node {found.node.name} offers {offered[0]}: take it from NVIDIA's device plugin, "
+        f"node {found_gpu.node.name} offers {offered[0]}: take it from NVIDIA's device plugin, "
         "with the GPU Operator by the node label nvidia.com/gpu.deploy.device-plugin=false"
     )
 
 
-def held_by_nvidia_dra(found: FoundGpu) -> str | None:
-    if not found.nvidia_dra:
+def held_by_nvidia_dra(found_gpu: FoundGpu) -> str | None:
+    if not found_gpu.nvidia_dra:
         return None
-    name = found.node.name
+    name = found_gpu.node.name
     return f"node {name} has a ResourceSlice of gpu.nvidia.com: keep NVIDIA's DRA driver off this node first"
 
 
-def held_by_pods(found: FoundGpu) -> str | None:
-    gpu_node = found.node.gpu_node
+def held_by_pods(found_gpu: FoundGpu) -> str | None:
+    gpu_node = found_gpu.node.gpu_node
     holders = gpu_node.status.foreign_holders if gpu_node else []
     if not holders:
         return None
@@ -109,58 +109,58 @@ def held_by_pods(found: FoundGpu) -> str | None:
     counted = "1 pod holds" if pods == 1 else f"{pods} pods hold"
     # Other tenants may read it in the status of a share: so it does not name the pods.
     return (
-        f"node {found.node.name}: {counted} {min(holder.resource for holder in holders)}: the GPUs are free once "
+        f"node {found_gpu.node.name}: {counted} {min(holder.resource for holder in holders)}: the GPUs are free once "
         f"{'it has' if pods == 1 else 'they have'} ended (GpuNode.status.foreignHolders)"
     )
 
 
-def driver_upgrading(found: FoundGpu) -> str | None:
-    label = driver_upgrade.upgrade(found.node.labels)
-    return None if label is None else f"the driver of node {found.node.name} is being upgraded ({label})"
+def driver_upgrading(found_gpu: FoundGpu) -> str | None:
+    label = driver_upgrade.upgrade(found_gpu.node.labels)
+    return None if label is None else f"the driver of node {found_gpu.node.name} is being upgraded ({label})"
 
 
 def driver_leaving(candidate: Candidate) -> str | None:
     return driver_upgrading(candidate) if driver_upgrade.leaving(candidate.node.labels) else None
 
 
-def mig_enabled(found: FoundGpu) -> str | None:
-    if not found.gpu.mig_enabled:
+def mig_enabled(found_gpu: FoundGpu) -> str | None:
+    if not found_gpu.gpu.mig_enabled:
         return None
-    return f"{found} is in MIG mode, which is not supported: switch it off with `nvidia-smi -mig 0`"
+    return f"{found_gpu} is in MIG mode, which is not supported: switch it off with `nvidia-smi -mig 0`"
 
 
-def compute_capability_too_low(found: FoundGpu) -> str | None:
-    capability = found.gpu.compute_capability
+def compute_capability_too_low(found_gpu: FoundGpu) -> str | None:
+    capability = found_gpu.gpu.compute_capability
     major, _, minor = capability.partition(".")
     if not (major.isdigit() and minor.isdigit()) or (int(major), int(minor)) >= LOWEST_COMPUTE_CAPABILITY:
         return None
-    return f"{found} has compute capability {capability}; MPS limits need 7.0 or higher"
+    return f"{found_gpu} has compute capability {capability}; MPS limits need 7.0 or higher"
 
 
-def foreign_compute_mode(found: FoundGpu) -> str | None:
-    gpu, gpu_node = found.gpu, found.node.gpu_node
+def foreign_compute_mode(found_gpu: FoundGpu) -> str | None:
+    gpu, gpu_node = found_gpu.gpu, found_gpu.node.gpu_node
     if gpu.compute_mode is ComputeMode.DEFAULT or gpu.original_compute_mode is not None:
         return None
     left = gpu_node is not None and gpu_node.status.compute_mode_policy is ComputeModePolicy.LEAVE
     if left and gpu.compute_mode is not ComputeMode.PROHIBITED:
         return None
-    return f"{found} is in compute mode {gpu.compute_mode}, set by somebody else: `nvidia-smi -c DEFAULT` frees it"
+    return f"{found_gpu} is in compute mode {gpu.compute_mode}, set by somebody else: `nvidia-smi -c DEFAULT` frees it"
 
 
-def in_use(found: FoundGpu) -> str | None:
-    processes = found.gpu.foreign_processes
+def in_use(found_gpu: FoundGpu) -> str | None:
+    processes = found_gpu.gpu.foreign_processes
     if not processes:
         return None
     first = min(processes, key=lambda process: process.pid)
     more = f" and {len(processes) - 1} more" if len(processes) > 1 else ""
     named = f" ({first.command})" if first.command else ""
-    return f"{found} is used by process {first.pid}{named}{more}, outside of gpushare"
+    return f"{found_gpu} is used by process {first.pid}{named}{more}, outside of gpushare"
 
 
-def gpu_lost(found: FoundGpu) -> str | None:
-    if not found.gpu.lost:
+def gpu_lost(found_gpu: FoundGpu) -> str | None:
+    if not found_gpu.gpu.lost:
         return None
-    return f"{found} cannot be reached any more: see the node's kernel log for its Xid; it may need a reset"
+    return f"{found_gpu} cannot be reached any more: see the node's kernel log for its Xid; it may need a reset"
 
 
 def client_ceiling(candidate: Candidate) -> str | None:
@@ -300,12 +300,12 @@ class GpuProfile:
     driver_leaving: bool
 
 
-def profile_of(found: FoundGpu) -> GpuProfile:
-    fact = next((reason for reason, holds in FACTS if holds(found) is not None), None)
-    gpu_node = found.node.gpu_node
+def profile_of(found_gpu: FoundGpu) -> GpuProfile:
+    fact = next((reason for reason, holds in FACTS if holds(found_gpu) is not None), None)
+    gpu_node = found_gpu.node.gpu_node
     ceiling = gpu_node.status.client_ceiling if gpu_node else 0
-    leaving = driver_upgrade.leaving(found.node.labels)
-    return GpuProfile(fact, found.gpu.product, found.gpu.memory_mib, ceiling, leaving)
+    leaving = driver_upgrade.leaving(found_gpu.node.labels)
+    return GpuProfile(fact, found_gpu.gpu.product, found_gpu.gpu.memory_mib, ceiling, leaving)
 
 
 def first_refusal(candidate: Candidate, rules: tuple[tuple[GpuReason, Rule], ...] = CHAIN) -> Refusal | None:

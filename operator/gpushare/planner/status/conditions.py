@@ -113,8 +113,8 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
         lambda part: not part.node.silence and part.limits != {wanted},
         lambda record: limits_key(record.current_limits) != wanted,
     )
-    if not pending and (found := exceeded(summary)):
-        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, found)
+    if not pending and (text := exceeded(summary)):
+        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, text)
     if not pending and silent:
         return _unknown(ConditionType.LIMITS_ENFORCED, _silence(silent))
     if not pending:
@@ -128,8 +128,8 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
 
 def _whole_limits(summary: ShareSummary) -> RefusalVerdict:
     """Nothing bounds the container that has a GPU whole; that nobody else is on it is all there is to hold."""
-    if found := exceeded(summary):
-        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, found)
+    if text := exceeded(summary):
+        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, text)
     message = f"a container has each of {_on_nodes(summary.kept)} for itself, so there is no limit to enforce"
     return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
 

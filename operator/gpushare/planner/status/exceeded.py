@@ -13,12 +13,12 @@ SHOWN = 3
 
 def exceeded(summary: ShareSummary) -> str:
     """The findings on the share's GPUs in a few words each, the oldest first; empty where there is none."""
-    found = sorted(_findings(summary), key=lambda item: (item[1].since, item[0], item[1].uuid, item[1].pid))
-    if not found:
+    findings = sorted(_findings(summary), key=lambda item: (item[1].since, item[0], item[1].uuid, item[1].pid))
+    if not findings:
         return ""
-    lines = [f"node {node}: {_figures(finding)}" for node, finding in found[:SHOWN]]
-    if len(found) > SHOWN:
-        lines.append(f"{len(found) - SHOWN} more")
+    lines = [f"node {node}: {_figures(finding)}" for node, finding in findings[:SHOWN]]
+    if len(findings) > SHOWN:
+        lines.append(f"{len(findings) - SHOWN} more")
     return f"{'; '.join(lines)} (GpuNode.status.findings names who)"
 
 

@@ -53,7 +53,7 @@ class RefusedGpus:
     @property
     def message(self) -> str:
         """About the first of them, by node and index."""
-        record, group = min(((group.records[0], group) for group in self.groups), key=lambda found: place(found[0]))
+        record, group = min(((group.records[0], group) for group in self.groups), key=lambda example: place(example[0]))
         return self._message(record, group)
 
     def each(self) -> Iterable[tuple[GpuRecord, Refusal]]:
@@ -112,12 +112,12 @@ def _by_name(
     share: GpuShare, group: GpuGroup, resource_names: ResourceNames
 ) -> Iterator[tuple[GpuGroup, GpuReason | None]]:
     """Free GPUs that nothing else keeps from a share of whole ones: by who has its resource name on their nodes."""
-    found: dict[str | None, GpuGroup] = {}
+    parts: dict[str | None, GpuGroup] = {}
     for record in group.records:
         owner = resource_names.owner(record.node.name, share)
-        part = found.setdefault(owner, GpuGroup(group.profile, owner or None, group.owned))
+        part = parts.setdefault(owner, GpuGroup(group.profile, owner or None, group.owned))
         part.records.append(record)
-    for owner, part in found.items():
+    for owner, part in parts.items():
         yield part, GpuReason.PER_NODE_REACHED if owner is None else GpuReason.RESOURCE_NAME_TAKEN
 
 
@@ -131,7 +131,7 @@ def reason_of(share: GpuShare, group: GpuGroup, index: FleetIndex) -> GpuReason 
         return None
     if group.holder == share.name:
         return index.refusal(share, group.profile, giving_up=True) or GpuReason.PER_NODE_REACHED
-    found = index.refusal(share, group.profile)
-    if found is None:
+    reason = index.refusal(share, group.profile)
+    if reason is None:
         return GpuReason.PER_NODE_REACHED if group.holder is None else GpuReason.HELD_BY_SHARE
-    return found
+    return reason

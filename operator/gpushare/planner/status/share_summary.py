@@ -68,8 +68,8 @@ class ShareSummary:
     @property
     def refused(self) -> list[Refusal]:
         """One for each GPU, by node and index."""
-        found = [it for refused in self.refused_gpus.values() for it in refused.each()]
-        return [refusal for _, refusal in sorted(found, key=lambda it: place(it[0]))]
+        refusals = [refusal_of for refused in self.refused_gpus.values() for refusal_of in refused.each()]
+        return [refusal for _, refusal in sorted(refusals, key=lambda refusal_of: place(refusal_of[0]))]
 
     @property
     def no_product(self) -> str:
@@ -156,9 +156,9 @@ def _sort_held(
             continue
         for key, records in _by_fate(facts, {item.uuid: item for item in items}).items():
             parts.setdefault(key, []).append(NodeGpus(tuple(records)))
-    for (share, fate), found in parts.items():
+    for (share, fate), node_gpus in parts.items():
         if share in result:
-            setattr(result[share], fate, HeldGpus(found))
+            setattr(result[share], fate, HeldGpus(node_gpus))
 
 
 def _by_fate(facts: RememberedNode, planned: Mapping[str, Assignment]) -> dict[tuple[str, str], list[GpuRecord]]:

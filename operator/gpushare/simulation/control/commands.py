@@ -93,8 +93,8 @@ def answer(daemon: Daemon, line: str, privileged: bool, uid: int) -> str:
 
 def _server(daemon: Daemon, argument: str) -> str | None:
     """An error message if `argument` is not the PID of the server, else None."""
-    found = argument.isdigit() and int(argument) == daemon.server_pid
-    return None if found else f"Server {argument} not found\n"
+    known = argument.isdigit() and int(argument) == daemon.server_pid
+    return None if known else f"Server {argument} not found\n"
 
 
 def _on_server(command: Callable[[Daemon, list[str]], str]) -> Callable[[Daemon, list[str]], str]:
@@ -185,8 +185,8 @@ def _terminate_client(daemon: Daemon, arguments: list[str]) -> str:
     if _server(daemon, arguments[0]):
         return f"Server {arguments[0]} not found\nServer {arguments[0]} not found!\n1\n"
     pid = int(arguments[1])
-    found = daemon.ask_server({"op": "terminate", "pid": pid})["found"]
-    return "0\n" if found else f"Invalid process {pid}!\n1\n"
+    listed = daemon.ask_server({"op": "terminate", "pid": pid})["found"]
+    return "0\n" if listed else f"Invalid process {pid}!\n1\n"
 
 
 def _set_default_threads(daemon: Daemon, arguments: list[str]) -> str:

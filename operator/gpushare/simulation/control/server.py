@@ -101,7 +101,8 @@ class MpsServer:
     def _clients(self, _: Message) -> Message:
         return {
             "clients": [
-                {"pid": one.pid, "context": one.context, "namespace": one.namespace} for one in self._sessions.values()
+                {"pid": session.pid, "context": session.context, "namespace": session.namespace}
+                for session in self._sessions.values()
             ]
         }
 
@@ -115,7 +116,7 @@ class MpsServer:
         A second request for the same process is answered only once the process has ended, and hangs the control daemon
         until then. So is a request after a fatal fault, and then the server stays faulted for good (all measured).
         """
-        doomed = [one for one in self._sessions.values() if one.pid == message["pid"]]
+        doomed = [listed for listed in self._sessions.values() if listed.pid == message["pid"]]
         faulted = self._driver.ask({"op": "status"})["faulted"]
         if faulted:
             self._driver.ask({"op": "stick"})
@@ -183,7 +184,7 @@ class MpsServer:
         default = limits.device_limit(settings["memory"], 0, self._gpu["uuid"])
         limit = limits.client_memory(default, hello.get("memory"), self._gpu["uuid"])
         admitted = self._driver.ask({"op": "admit", "threads": threads, "limit": limit})
-        context = 1 + sum(1 for one in self._sessions.values() if one.pid == pid)
+        context = 1 + sum(1 for listed in self._sessions.values() if listed.pid == pid)
         session = Session(sock, pid, context, handed.get("namespace", ""))
         session.ticket = admitted["ticket"]
         self._sessions[session.ticket] = session
@@ -221,7 +222,7 @@ class MpsServer:
         self._forget(session)
 
     def _end_of_sock(self, sock: socket.socket) -> None:
-        for session in [one for one in self._sessions.values() if one.sock is sock]:
+        for session in [candidate for candidate in self._sessions.values() if candidate.sock is sock]:
             self._forget(session)
 
     def _on_driver_event(self, event: Message) -> None:
@@ -249,7 +250,7 @@ class MpsServer:
             f"Client process {session.pid} disconnected",
         ):
             self.log.write(line)
-        if self._awaited_end == session.pid and not any(one.pid == session.pid for one in self._sessions.values()):
+        if self._awaited_end == session.pid and not any(other.pid == session.pid for other in self._sessions.values()):
             self._awaited_end = None
             self._send_control({"found": True})
         self._send_control({"event": "gone", "pid": session.pid, "left": len(self._sessions)})

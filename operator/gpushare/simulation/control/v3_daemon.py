@@ -160,7 +160,7 @@ class ControlDaemonV3(ControlDaemon):
         return ""
 
     def _remove_server(self) -> None:
-        for listener in (self._server_listener, *(one.listener for one in self._namespaces.values())):
+        for listener in (self._server_listener, *(namespace.listener for namespace in self._namespaces.values())):
             self._close_listener(listener)
         if self._name:
             shutil.rmtree(f"{self._pipe}/{self._name}", ignore_errors=True)
@@ -189,10 +189,10 @@ class ControlDaemonV3(ControlDaemon):
 
     def _delete_namespace(self, name: str, options: dict[str, str]) -> str:
         server = self._of(options.get("server"))
-        found = self._namespace(name)
+        namespace = self._namespace(name)
         if "force" not in options and self._has_clients(name):
             raise WrongCommandError(f"namespace {name!r} has active clients")
-        self._close_listener(found.listener)
+        self._close_listener(namespace.listener)
         del self._namespaces[name]
         shutil.rmtree(f"{self._pipe}/{server}/{name}", ignore_errors=True)
         return ""
@@ -204,17 +204,17 @@ class ControlDaemonV3(ControlDaemon):
         return self._set(server, name, options)
 
     def _set(self, _: str, name: str, options: dict[str, str]) -> str:
-        found = self._namespace(name)
+        namespace = self._namespace(name)
         if not options:
             raise WrongCommandError("at least one option is required")
         for option, value in options.items():
             match option:
                 case "active-thread-percentage" if (threads := limits.percentage(value)) is not None and threads >= 1:
-                    found.threads = threads
+                    namespace.threads = threads
                 case "pinned-memory-limit" if re.fullmatch(r"[0-9]+[GMK]", value):
-                    found.memory = value
+                    namespace.memory = value
                 case "client-priority" if value in ("0", "1"):
-                    found.priority = int(value)
+                    namespace.priority = int(value)
                 case _:
                     raise WrongCommandError(f"invalid option --{option}={value}")
         return ""
@@ -234,20 +234,23 @@ class ControlDaemonV3(ControlDaemon):
                 name,
                 self._name,
                 status,
-                one.memory or "-",
-                f"{100.0 if one.threads is None else one.threads:.2f}",
-                str(one.priority),
+                namespace.memory or "-",
+                f"{100.0 if namespace.threads is None else namespace.threads:.2f}",
+                str(namespace.priority),
                 f"{self._pipe}/{self._name}/{name}",
             ]
-            for name, one in self._namespaces.items()
+            for name, namespace in self._namespaces.items()
             if not names or name == names[0]
         ]
 
     def _clients(self) -> list[list[str]]:
         if self.server_pid is None:
             return []
-        found = self.ask_server({"op": "clients"})["clients"]
-        return [[str(one["pid"]), self._name, "0", one["namespace"], _command_line(one["pid"])] for one in found]
+        clients = self.ask_server({"op": "clients"})["clients"]
+        return [
+            [str(client["pid"]), self._name, "0", client["namespace"], _command_line(client["pid"])]
+            for client in clients
+        ]
 
     def _has_clients(self, namespace: str) -> bool:
         return any(row[3] == namespace for row in self._clients())

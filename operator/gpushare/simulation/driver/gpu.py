@@ -152,7 +152,9 @@ class SimulatedGpu:
         self.contexts[context.id] = context
 
     def remove_non_mps(self, pid: int) -> None:
-        for context in [one for one in self.contexts.values() if one.pid == pid and one.kind is Kind.COMPUTE]:
+        for context in [
+            candidate for candidate in self.contexts.values() if candidate.pid == pid and candidate.kind is Kind.COMPUTE
+        ]:
             del self.contexts[context.id]
 
     def available(self, context: Context) -> int:

@@ -119,11 +119,11 @@ class _Endpoint:
             return self._too_large(error.beginning, f"{error.size} bytes of JSON, at most {self.limits.body_bytes}")
         except OSError:  # a TimeoutError too
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, "the body did not come in time"), None
-        found = text.values(body)
-        if found > self.limits.values:
-            return self._too_large(body, f"{found} values in maps and lists, at most {self.limits.values}")
+        count = text.values(body)
+        if count > self.limits.values:
+            return self._too_large(body, f"{count} values in maps and lists, at most {self.limits.values}")
         try:
-            async with asyncio.timeout_at(until), self.room.taken(text.memory(body, found)):
+            async with asyncio.timeout_at(until), self.room.taken(text.memory(body, count)):
                 response, answer = await judged(body, self.decide)
         except API_ERRORS as error:  # a TimeoutError is an OSError
             LOG.warning("a review at /%s failed: %s: %s", self.name, type(error).__name__, error)

@@ -31,8 +31,8 @@ def memory(body: bytes, values: int) -> int:
 
 def uid_of(beginning: bytes) -> str | None:
     """The uid of a review that is too large to be read; None where no API server wrote it."""
-    found = _UID.search(beginning)
-    return found[1].decode() if found else None
+    match = _UID.search(beginning)
+    return match[1].decode() if match else None
 
 
 def too_large(what: str) -> Denied:

@@ -70,7 +70,7 @@ def supervisor(node: Node) -> Iterator[Supervisor]:
     yield supervisor
     for client in node.clients:
         client.kill()
-    supervisor.leave()
+    supervisor.end_when_idle()
     thread.join(SECONDS)
     assert not thread.is_alive()
 
@@ -312,7 +312,7 @@ def test_a_gpu_moves_to_another_share_only_when_the_first_has_let_it_go(node: No
         state = node.until(gpu, lambda state: state.ready and state.share == "training")
         assert state.in_force == LIMITS
     finally:
-        second.leave()
+        second.end_when_idle()
         thread.join(SECONDS)
 
 
@@ -380,7 +380,7 @@ def test_a_missing_program_is_reported_and_tried_again_ever_more_slowly(node: No
     thread = threading.Thread(target=supervisor.run)
     thread.start()
     state = node.until(gpu, lambda state: "again in 2 s" in state.message)
-    supervisor.leave()
+    supervisor.end_when_idle()
     thread.join(SECONDS)
     assert state.reason is DaemonReason.DAEMON_FAILED
     assert "nvidia-cuda-mps-control cannot be started: No such file or directory" in state.message
@@ -468,7 +468,7 @@ def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptor
             with pytest.raises(OSError, match="Too many open files"):
                 look()
     assert process.pid == before.control_pid
-    first.leave()
+    first.end_when_idle()
     running.join(10)
 
 

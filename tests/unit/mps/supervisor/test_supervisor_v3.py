@@ -81,7 +81,7 @@ def supervised(
         for client in node.clients:
             client.kill()
             client.communicate()
-        supervisor.leave()
+        supervisor.end_when_idle()
         thread.join(SECONDS)
         assert not thread.is_alive()
 
