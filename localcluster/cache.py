@@ -29,14 +29,14 @@ def key_of(files: Iterable[tuple[str, bytes]], *parts: str) -> str:
 
 def contents(root: Path, paths: Iterable[str]) -> list[tuple[str, bytes]]:
     """(relative name, content) of all files under `paths`, which are files or directories of `root`; no byte code."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for path in paths:
         start = root / path
         for file in [start] if start.is_file() else sorted(start.rglob("*")):
             relative = file.relative_to(root)
             if file.is_file() and not _is_by_product(relative):
-                found[str(relative)] = file.read_bytes()
-    return list(found.items())
+                files[str(relative)] = file.read_bytes()
+    return list(files.items())
 
 
 def _is_by_product(relative: Path) -> bool:

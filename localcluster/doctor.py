@@ -25,8 +25,8 @@ def problems() -> list[str]:
 
 def require() -> None:
     """Raises LocalClusterError with all problems, one line each."""
-    if found := problems():
-        raise LocalClusterError("\n".join(found))
+    if missing := problems():
+        raise LocalClusterError("\n".join(missing))
 
 
 def _linux() -> str | None:

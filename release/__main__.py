@@ -92,8 +92,8 @@ def read_source(repository: Path, preview: bool) -> Source:
 def check_chart(chart: str, version: str) -> None:
     """Raises ReleaseError where the chart is of another version than pyproject.toml."""
     for field in ("version", "appVersion"):
-        found = re.search(rf'^{field}: "?([^"\n]+)"?$', chart, re.MULTILINE)
-        value = found[1] if found else "nothing"
+        match = re.search(rf'^{field}: "?([^"\n]+)"?$', chart, re.MULTILINE)
+        value = match[1] if match else "nothing"
         if value != version:
             raise ReleaseError(f"Chart.yaml says {field}: {value}, pyproject.toml says {version}: make them equal")
 
@@ -132,7 +132,7 @@ def checksums(directory: Path) -> str:
 
 def with_image(values: str, registry: str, digest: str) -> str:
     """The chart's values.yaml with registry and digest of the image. Raises ReleaseError where it has no such lines."""
-    placeholder, published = (names.repository(it, CHARTED_IMAGE) for it in (names.PLACEHOLDER, registry))
+    placeholder, published = (names.repository(host, CHARTED_IMAGE) for host in (names.PLACEHOLDER, registry))
     for line, new in (
         ('  digest: ""', f"  digest: {digest}"),
         (f"  repository: {placeholder}", f"  repository: {published}"),

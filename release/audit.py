@@ -44,9 +44,9 @@ class AuditError(Exception):
 def read(text: str) -> Answer:
     """pip-audit's JSON. Raises AuditError where it is something else."""
     try:
-        found = json.loads(text)["dependencies"]
-        skipped = tuple(item["name"] for item in found if "skip_reason" in item)
-        lines = tuple(_line(item) for item in found if item.get("vulns"))
+        dependencies = json.loads(text)["dependencies"]
+        skipped = tuple(item["name"] for item in dependencies if "skip_reason" in item)
+        lines = tuple(_line(item) for item in dependencies if item.get("vulns"))
     except (ValueError, KeyError, TypeError) as error:
         raise AuditError(f"pip-audit's answer cannot be read: {text[:200]!r}") from error
     return Answer(lines, skipped)
@@ -55,7 +55,10 @@ def read(text: str) -> Answer:
 def _line(item: dict[str, object]) -> str:
     vulnerabilities = item["vulns"]
     assert isinstance(vulnerabilities, list)  # noqa: S101 - narrows for the type checker
-    told = (f"{it['id']} (fixed in {', '.join(it['fix_versions']) or 'no release yet'})" for it in vulnerabilities)
+    told = (
+        f"{vulnerability['id']} (fixed in {', '.join(vulnerability['fix_versions']) or 'no release yet'})"
+        for vulnerability in vulnerabilities
+    )
     return f"{item['name']} {item['version']}: {'; '.join(told)}"
 
 

@@ -57,8 +57,8 @@ def measure(archive: OciArchive) -> dict[str, Any]:
             }
             for number, layer in enumerate(archive.layers)
         ],
-        "deb": _largest(by_package(files, [it for it in packages if it.kind == "deb"])),
-        "pypi": _largest(by_package(files, [it for it in packages if it.kind == "pypi"])),
+        "deb": _largest(by_package(files, [package for package in packages if package.kind == "deb"])),
+        "pypi": _largest(by_package(files, [package for package in packages if package.kind == "pypi"])),
         "byte_code_bytes": sum(file.size for file in files if file.path.endswith(".pyc")),
     }
 
@@ -68,11 +68,11 @@ def by_package(files: Iterable[File], packages: Iterable[Package]) -> dict[str, 
     files = list(files)
     links = {file.path: file.target for file in files if file.target and "/" not in file.path}
     owners = {_through(links, path): package.name for package in packages for path in package.paths}
-    found = Counter[str]()
+    sizes = Counter[str]()
     for file in files:
         if owner := owners.get(file.path) or owners.get(source_of(file.path)):
-            found[owner] += file.size
-    return dict(found)
+            sizes[owner] += file.size
+    return dict(sizes)
 
 
 def source_of(path: str) -> str:

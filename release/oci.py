@@ -64,17 +64,17 @@ class OciArchive:
 
     def files(self) -> list[File]:
         """The root file system's files and links, ordered by path."""
-        found: dict[str, File] = {}
+        held: dict[str, File] = {}
         for number, _, member in self._members():
             path = member.name.removeprefix("./").strip("/")
             name = Path(path).name
             if name == _OPAQUE:
-                _drop(found, str(Path(path).parent), number)
+                _drop(held, str(Path(path).parent), number)
             elif name.startswith(_WHITEOUT):
-                _drop(found, str(Path(path).with_name(name.removeprefix(_WHITEOUT))), number)
+                _drop(held, str(Path(path).with_name(name.removeprefix(_WHITEOUT))), number)
             elif not member.isdir():
-                found[path] = File(path, number, member.size, member.linkname)
-        return [found[path] for path in sorted(found)]
+                held[path] = File(path, number, member.size, member.linkname)
+        return [held[path] for path in sorted(held)]
 
     def read(self, wanted: Callable[[str], bool]) -> dict[str, bytes]:
         """Contents of the regular files whose paths are `wanted`, by path."""
@@ -95,11 +95,11 @@ class OciArchive:
                         yield number, content, member
 
 
-def _drop(found: dict[str, File], path: str, layer: int) -> None:
+def _drop(held: dict[str, File], path: str, layer: int) -> None:
     """Removes `path` and all below, as far as earlier layers put it there."""
-    for name in [name for name in found if name == path or name.startswith(path + "/")]:
-        if found[name].layer < layer:
-            del found[name]
+    for name in [name for name in held if name == path or name.startswith(path + "/")]:
+        if held[name].layer < layer:
+            del held[name]
 
 
 def _blob(digest: str) -> str:

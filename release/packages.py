@@ -50,11 +50,11 @@ def contents(archive: OciArchive) -> Contents:
     fields = dict(
         line.split("=", 1) for name in _OS_RELEASE for line in texts.get(name, "").splitlines() if "=" in line
     )
-    found = [*debian_packages(texts), *python_distributions(texts)]
+    packages = [*debian_packages(texts), *python_distributions(texts)]
     return Contents(
         fields.get("ID", "linux").strip('"'),
         fields.get("VERSION_ID", "").strip('"'),
-        tuple(sorted(found, key=lambda package: (package.kind, package.name))),
+        tuple(sorted(packages, key=lambda package: (package.kind, package.name))),
     )
 
 
@@ -77,7 +77,7 @@ def debian_packages(texts: Mapping[str, str]) -> list[Package]:
 
 def python_distributions(texts: Mapping[str, str]) -> list[Package]:
     """The distributions of every site-packages. `texts`: files of the image by path."""
-    found = []
+    distributions = []
     for path, text in texts.items():
         match = _DIST_INFO.fullmatch(path)
         if match is None or match["file"] == "RECORD":
@@ -85,7 +85,7 @@ def python_distributions(texts: Mapping[str, str]) -> list[Package]:
         metadata = email.parser.HeaderParser().parsestr(text)
         record = texts.get(f"{match['site']}/{match['folder']}/RECORD", "")
         owned = (posixpath.normpath(f"{match['site']}/{row[0]}") for row in csv.reader(record.splitlines()) if row)
-        found.append(
+        distributions.append(
             Package(
                 "pypi",
                 _normalized(metadata["Name"]),
@@ -95,7 +95,7 @@ def python_distributions(texts: Mapping[str, str]) -> list[Package]:
                 paths=frozenset(owned),
             )
         )
-    return found
+    return distributions
 
 
 def _stanzas(status: str) -> Iterable[dict[str, str]]:

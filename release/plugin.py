@@ -109,15 +109,15 @@ def _write_archive(tree: Path, output: Path) -> None:
 
 def digest(folder: Path) -> str:
     """Of all files below, by name and content."""
-    found = hashlib.sha256()
+    digest_of_all = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        found.update(f"{path.relative_to(folder)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return found.hexdigest()[:16]
+        digest_of_all.update(f"{path.relative_to(folder)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest_of_all.hexdigest()[:16]
 
 
 def pinned(lock: str, names: Iterable[str]) -> str:
     """The entries of these distributions, with their hashes. Raises PluginError where one is missing."""
-    entries = {found["name"]: found[0] for found in _PINNED.finditer(lock)}
+    entries = {match["name"]: match[0] for match in _PINNED.finditer(lock)}
     if missing := [name for name in names if name not in entries]:
         raise PluginError(f"requirements.lock has no {', '.join(missing)}: run make lock")
     return "".join(entries[name] for name in names)

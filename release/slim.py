@@ -117,10 +117,12 @@ def kept_packages(
         return {owners[library] for path in paths for library in linked(path) if library in owners}
 
     kept: set[str] = set()
-    found = {name for name in files if KEPT.fullmatch(name) or (shell and SHELL.fullmatch(name))} | linked_by(others)
-    while new := found - kept:
+    newly_linked = {name for name in files if KEPT.fullmatch(name) or (shell and SHELL.fullmatch(name))} | linked_by(
+        others
+    )
+    while new := newly_linked - kept:
         kept |= new
-        found = linked_by(path for name in new for path in files[name])
+        newly_linked = linked_by(path for name in new for path in files[name])
     return kept
 
 
@@ -129,8 +131,8 @@ def linked_libraries(path: Path) -> set[Path]:
     if path.is_symlink() or not path.is_file() or not _is_elf(path):
         return set()
     result = subprocess.run(["ldd", str(path)], capture_output=True, text=True, timeout=30)
-    found = re.findall(r"(?:=> |^\s+)(/\S+) \(0x", result.stdout, re.MULTILINE)
-    return {place for name in found for place in (_canonical(Path(name)), Path(name).resolve())}
+    paths = re.findall(r"(?:=> |^\s+)(/\S+) \(0x", result.stdout, re.MULTILINE)
+    return {place for name in paths for place in (_canonical(Path(name)), Path(name).resolve())}
 
 
 def _is_elf(path: Path) -> bool:

@@ -11,21 +11,21 @@ Hierarchy = tuple[str, Path]
 
 def hierarchies(mountinfo: str) -> list[Hierarchy]:
     """(`cgroup` or `cgroup2`, mount point) for every cgroup mount. Format: proc_pid_mountinfo(5)."""
-    found = []
+    mounts = []
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         kind = after.split()[0]
         if kind in ("cgroup", "cgroup2"):
-            found.append((kind, Path(before.split()[4])))
-    return found
+            mounts.append((kind, Path(before.split()[4])))
+    return mounts
 
 
-def used_by_pods(found: list[Hierarchy]) -> list[Hierarchy]:
+def used_by_pods(mounts: list[Hierarchy]) -> list[Hierarchy]:
     """The hierarchies with controllers: on a hybrid machine those of version 1.
 
     There runc may still leave a directory in the `cgroup2` mount, which is why `remove` looks at all hierarchies.
     """
-    return [entry for entry in found if entry[0] == "cgroup"] or found
+    return [entry for entry in mounts if entry[0] == "cgroup"] or mounts
 
 
 def create(cgroup: str) -> None:

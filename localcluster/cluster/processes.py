@@ -46,8 +46,8 @@ def init(layout: Layout) -> int | None:
 def components(layout: Layout) -> dict[str, LocalProcess]:
     """The running components by name: children of pid 1, without orphaned containers."""
     first = init(layout)
-    found = [_describe(pid) for pid in (_children(first) if first else [])]
-    return {process.name: process for process in found if process and process.name in FIRST + THEN}
+    described = [_describe(pid) for pid in (_children(first) if first else [])]
+    return {process.name: process for process in described if process and process.name in FIRST + THEN}
 
 
 def everything(layout: Layout) -> list[LocalProcess]:
@@ -92,7 +92,7 @@ def _children(pid: int) -> list[int]:
 
 def _descendants(pid: int) -> list[int]:
     children = _children(pid)
-    return [pid] + [found for child in children for found in _descendants(child)]
+    return [pid] + [descendant for child in children for descendant in _descendants(child)]
 
 
 def _mount_namespace(pid: int) -> Path | None:

@@ -93,37 +93,44 @@ class Demo:
             while time.monotonic() < end:
                 seen = read_clients(kubectl, names)
                 live.update(clients_table(seen, "clients"), refresh=True)
-                if gone_at is None and any(it.name == VICTIM and it.phase == "Deleted" for it in seen):
+                if gone_at is None and any(
+                    seen_client.name == VICTIM and seen_client.phase == "Deleted" for seen_client in seen
+                ):
                     gone_at = time.monotonic()
                 if gone_at is not None and time.monotonic() - gone_at > AFTER_DEPARTURE_SECONDS:
                     break
                 time.sleep(0.5)
         events = kubectl.items("events", "--field-selector", f"involvedObject.name={VICTIM}")
         self.figures["departure_events"] = [
-            {"reason": it.get("reason"), "message": it.get("message")}
-            for it in events
-            if it.get("reportingComponent") == "gpushare-agent"
+            {"reason": seen_client.get("reason"), "message": seen_client.get("message")}
+            for seen_client in events
+            if seen_client.get("reportingComponent") == "gpushare-agent"
         ]
-        for it in self.figures["departure_events"]:
-            self.console.print(f"  event {it['reason']}: {it['message']}")
+        for seen_client in self.figures["departure_events"]:
+            self.console.print(f"  event {seen_client['reason']}: {seen_client['message']}")
         return seen
 
     def _judge(self, before: list[DemoClient], after: list[DemoClient]) -> None:
         checks = {client.name: client.checks for client in before}
         neighbours = [client for client in after if client.name != VICTIM]
-        going_on = [it for it in neighbours if it.phase == "Running" and it.checks > checks[it.name] and not it.problem]
+        going_on = [
+            tenant
+            for tenant in neighbours
+            if tenant.phase == "Running" and tenant.checks > checks[tenant.name] and not tenant.problem
+        ]
         self.figures["clients"] = [
             {
-                "name": it.name, "gpu": it.gpu, "granted_threads_percent": it.threads, "observed_sms": it.sms,
-                "total_sms": it.total_sms, "granted_memory_mib": it.memory_mib, "observed_free_mib": it.free_mib,
-                "allocation_above_refused": it.above_refused, "limits_hold": it.limits_hold,
+                "name": tenant.name, "gpu": tenant.gpu, "granted_threads_percent": tenant.threads,
+                "observed_sms": tenant.sms, "total_sms": tenant.total_sms, "granted_memory_mib": tenant.memory_mib,
+                "observed_free_mib": tenant.free_mib, "allocation_above_refused": tenant.above_refused,
+                "limits_hold": tenant.limits_hold,
             }
-            for it in before
+            for tenant in before
         ]  # fmt: skip
-        self.figures["limits_hold"] = sum(it.limits_hold for it in before)
+        self.figures["limits_hold"] = sum(tenant.limits_hold for tenant in before)
         self.figures["neighbours"] = len(neighbours)
         self.figures["neighbours_going_on"] = len(going_on)
-        self.figures["results_checked"] = sum(it.checks for it in neighbours)
+        self.figures["results_checked"] = sum(tenant.checks for tenant in neighbours)
         if len(going_on) < len(neighbours) or self.figures["limits_hold"] < len(before):
             raise LocalClusterError(
                 f"{len(going_on)} of {len(neighbours)} neighbours went on, "
@@ -137,7 +144,7 @@ def write_summary(figures: dict[str, Any], path: Path) -> None:
 
 
 def condition(obj: Object, kind: str) -> dict[str, Any]:
-    return next((it for it in obj.get("status", {}).get("conditions", []) if it["type"] == kind), {})
+    return next((item for item in obj.get("status", {}).get("conditions", []) if item["type"] == kind), {})
 
 
 def wait_until(

@@ -33,8 +33,8 @@ def repository(registry: str, target: str) -> str:
 
 def version(source: Path = REPOSITORY) -> str:
     """The version in pyproject.toml, which is the published images' tag."""
-    found: str = tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"]
-    return found
+    text: str = tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"]
+    return text
 
 
 def placeholder(target: str) -> str:

@@ -20,31 +20,31 @@ _NOT_CARRIED = {"cache-dir", "target", "prefix", "user", "require-virtualenv", "
 
 def settings(pip_config_list: str) -> dict[str, str]:
     """The settings in the output of `pip config list`. The environment outranks files, as in pip."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     matches = [match for line in pip_config_list.splitlines() if (match := _SETTING.match(line))]
     for match in sorted(matches, key=lambda match: match["section"] is None):
         if match["section"] in (None, "global", "install") and match["key"] not in _NOT_CARRIED:
-            found[match["key"]] = match["value"].replace("\\n", " ").strip()
-    return found
+            values[match["key"]] = match["value"].replace("\\n", " ").strip()
+    return values
 
 
-def render(found: dict[str, str]) -> str:
+def render(values: dict[str, str]) -> str:
     """A pip.conf with these settings."""
-    return "[global]\n" + "".join(f"{key} = {value}\n" for key, value in sorted(found.items()))
+    return "[global]\n" + "".join(f"{key} = {value}\n" for key, value in sorted(values.items()))
 
 
-def named_paths(found: dict[str, str]) -> list[Path]:
+def named_paths(values: dict[str, str]) -> list[Path]:
     """The absolute paths among the values, without the certificates, which every base image has."""
-    words = [word for value in found.values() for word in value.split()]
+    words = [word for value in values.values() for word in value.split()]
     return [Path(word) for word in words if word.startswith("/") and Path(word) != _SYSTEM_BUNDLE]
 
 
 def volumes(directory: Path) -> list[str]:
     """Writes the configuration to `directory`. Returns the `--volume` arguments for buildah."""
-    found = settings(_pip_config_list())
+    values = settings(_pip_config_list())
     file = directory / "pip.conf"
-    file.write_text(render(found))
-    return [f"--volume={file}:/etc/pip.conf:ro", *_mounts(named_paths(found))]
+    file.write_text(render(values))
+    return [f"--volume={file}:/etc/pip.conf:ro", *_mounts(named_paths(values))]
 
 
 def _mounts(paths: Iterable[Path]) -> list[str]:

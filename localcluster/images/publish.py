@@ -36,7 +36,7 @@ def publish(
     built: Mapping[str, Image], registry: str, cache: Path, *, plain_http: bool = False
 ) -> dict[str, Published]:
     """Pushes the images, tagged with the version; by target. Raises LocalClusterError."""
-    found = {}
+    published = {}
     for target, image in built.items():
         repository, tag = names.repository(names.checked_registry(registry), target), names.version()
         try:
@@ -46,8 +46,8 @@ def publish(
                 host = registry.partition("/")[0]
                 raise LocalClusterError(f"{error}\nthe registry refuses the login for {host}: {log_in(host)}") from None
             raise
-        found[target] = Published(repository, tag, digest)
-    return found
+        published[target] = Published(repository, tag, digest)
+    return published
 
 
 def require_login(registry: str, *, plain_http: bool = False, environment: Mapping[str, str] = os.environ) -> None:

@@ -40,14 +40,14 @@ def _version(match: re.Match[str]) -> Version:
 def go_on_path() -> Path | None:
     """The `go` on PATH, if it is new enough for all modules."""
     needed = needed_version(path.read_text() for path in SOURCES.glob("*/go.mod"))
-    found = shutil.which("go")
-    return Path(found) if found and _version_of(found) >= needed else None
+    program = shutil.which("go")
+    return Path(program) if program and _version_of(program) >= needed else None
 
 
 def find_go(cache: Path) -> Path:
     """The `go` executable to build with. Downloads one if PATH has none that is new enough."""
-    if (found := go_on_path()) is not None:
-        return found
+    if (path := go_on_path()) is not None:
+        return path
     entry = cache / f"go-{key_of([(_LOCK.name, _LOCK.read_bytes())])}"
     build_once(entry, lambda directory: _install(directory, cache))
     return entry / _EXECUTABLE

@@ -75,8 +75,8 @@ class Cluster:
             except UnreachableError:
                 # Without a context kubectl uses the pod's ServiceAccount; where it cannot, each question says why.
                 return IN_POD.read_text().strip() if IN_POD.exists() else "default"
-            found = (view.get("contexts") or [{}])[0].get("context") or {}
-            return str(found.get("namespace") or "default")
+            context = (view.get("contexts") or [{}])[0].get("context") or {}
+            return str(context.get("namespace") or "default")
 
         return self._pool.submit(asked)
 

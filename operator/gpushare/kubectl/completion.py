@@ -30,10 +30,10 @@ _KINDS = ("share", "node", "pod")
 
 def complete(parser_for: ParserFor, words: Sequence[str]) -> int:
     *before, last = words or [""]
-    found, directive = suggestions(parser_for, before, last)
-    for one in sorted(set(found)):
-        if one.startswith(last):
-            print(one)
+    words_offered, directive = suggestions(parser_for, before, last)
+    for word in sorted(set(words_offered)):
+        if word.startswith(last):
+            print(word)
     print(directive)
     return 0
 
@@ -60,7 +60,7 @@ def _flags(parser: argparse.ArgumentParser) -> list[str]:
 
 def _option(parser: argparse.ArgumentParser, word: str) -> argparse.Action | None:
     """The option that `word` names, if a value has to follow."""
-    return next((it for it in parser._actions if word in it.option_strings and it.nargs is None), None)
+    return next((action for action in parser._actions if word in action.option_strings and action.nargs is None), None)
 
 
 def _positionals(parser: argparse.ArgumentParser, before: Sequence[str]) -> Iterator[str]:
@@ -106,13 +106,13 @@ def _positional(command: str, words: Sequence[str], before: Sequence[str]) -> tu
 def _pods(before: Sequence[str]) -> list[str]:
     def ask(cluster: Cluster) -> list[str]:
         namespace = _value(before, "-n", "--namespace") or cluster.namespace().result()
-        return [it["metadata"]["name"] for it in cluster.items(PODS, namespace).result()]
+        return [pod["metadata"]["name"] for pod in cluster.items(PODS, namespace).result()]
 
     return _asked(before, ask)
 
 
 def _names(before: Sequence[str], resource: Resource) -> list[str]:
-    return _asked(before, lambda cluster: [it["metadata"]["name"] for it in cluster.items(resource).result()])
+    return _asked(before, lambda cluster: [listed["metadata"]["name"] for listed in cluster.items(resource).result()])
 
 
 def _asked(before: Sequence[str], question: Callable[[Cluster], list[str]]) -> list[str]:
@@ -131,6 +131,6 @@ def _value(before: Sequence[str], *option: str) -> str:
     for at, word in enumerate(before):
         if word in option and at + 1 < len(before):
             return before[at + 1]
-        if any(word.startswith(f"{one}=") for one in option):
+        if any(word.startswith(f"{name}=") for name in option):
             return word.partition("=")[2]
     return ""

@@ -47,11 +47,11 @@ def of_answer(status: int, text: str) -> KubeError | UnreachableError:
     if status == HTTPStatus.UNAUTHORIZED:
         return unreachable("the API server does not accept the context's credentials (Unauthorized)")
     try:
-        found = json.loads(text)
+        status_object = json.loads(text)
     except ValueError:
-        found = None
-    if isinstance(found, dict) and found.get("kind") == "Status":
-        return KubeError(status, str(found.get("reason") or ""), str(found.get("message") or ""))
+        status_object = None
+    if isinstance(status_object, dict) and status_object.get("kind") == "Status":
+        return KubeError(status, str(status_object.get("reason") or ""), str(status_object.get("message") or ""))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return unreachable(text)
     reason = "NotFound" if status == HTTPStatus.NOT_FOUND else ""

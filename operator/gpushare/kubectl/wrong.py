@@ -17,9 +17,9 @@ def unknown(kind: str, name: str, known: Collection[str] | None) -> WrongInputEr
 
 def require(kind: str, name: str, known: Iterable[str]) -> None:
     """Raises WrongInputError where `name` is none of `known`."""
-    found = list(known)
-    if name not in found:
-        raise unknown(kind, name, found)
+    names = list(known)
+    if name not in names:
+        raise unknown(kind, name, names)
 
 
 def _suggestion(name: str, known: Collection[str] | None) -> str:

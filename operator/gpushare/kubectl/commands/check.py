@@ -48,12 +48,12 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     facts = Facts(
         version=str(version.result().get("gitVersion", "")),
         webhook=webhook,
-        policies=None if found_policies is None else tuple(it["metadata"]["name"] for it in found_policies),
+        policies=None if found_policies is None else tuple(listed["metadata"]["name"] for listed in found_policies),
         enforced=labels.get("pod-security.kubernetes.io/enforce", ""),
         pods=tuple(pods.result()),
         nodes=tuple(nodes.result()),
         gpu_nodes={node.name: node for node in read(GpuNode, optional(gpu_nodes) or ())},
-        workloads=tuple({**it, "kind": kind} for kind, asked in workloads for it in optional(asked) or ()),
+        workloads=tuple({**listed, "kind": kind} for kind, asked in workloads for listed in optional(asked) or ()),
         failures=tuple(optional(failures) or ()),
         namespace=own,
     )

@@ -45,11 +45,11 @@ def _share(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     from gpushare.kubectl.views.moments import now
     from gpushare.kubectl.views.objects import read
 
-    found = {share.name: share for share in read(GpuShare, installed(shares))}
-    if name not in found:
-        raise unknown("GpuShare", name, found)
-    own = [it for it in optional(events) or () if (it.get("involvedObject") or {}).get("kind") == "GpuShare"]
-    return describe_share(found[name], read(GpuNode, installed(nodes)), optional(pods), own, now())
+    known = {share.name: share for share in read(GpuShare, installed(shares))}
+    if name not in known:
+        raise unknown("GpuShare", name, known)
+    own = [event for event in optional(events) or () if (event.get("involvedObject") or {}).get("kind") == "GpuShare"]
+    return describe_share(known[name], read(GpuNode, installed(nodes)), optional(pods), own, now())
 
 
 def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
@@ -60,17 +60,17 @@ def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     from gpushare.kubectl.views.moments import now
     from gpushare.kubectl.views.objects import read
 
-    found = {node.name: node for node in read(GpuNode, installed(gpu_nodes))}
-    known = [it["metadata"]["name"] for it in optional(nodes) or ()]
-    if name not in found:
+    gpu_nodes_by_name = {node.name: node for node in read(GpuNode, installed(gpu_nodes))}
+    known = [listed["metadata"]["name"] for listed in optional(nodes) or ()]
+    if name not in gpu_nodes_by_name:
         if name in known:
             raise WrongInputError(
                 f'no agent of gpushare reports on node "{name}", so there is no GpuNode; kubectl gpushare check {name} '
                 "looks for the reason"
             )
-        raise unknown("node", name, [*known, *found])
-    own = [it for it in optional(events) or () if (it.get("involvedObject") or {}).get("kind") == "GpuNode"]
-    return describe_node(found[name], own, now())
+        raise unknown("node", name, [*known, *gpu_nodes_by_name])
+    own = [listed for listed in optional(events) or () if (listed.get("involvedObject") or {}).get("kind") == "GpuNode"]
+    return describe_node(gpu_nodes_by_name[name], own, now())
 
 
 def _pod(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:

@@ -25,10 +25,10 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     from gpushare.kubectl.views.events import events  # while kubectl asks
     from gpushare.kubectl.views.moments import now
 
-    found = every.result()
+    listed = every.result()
     if namespace not in (None, CLUSTER_SCOPED):
-        found = [
-            *found,
-            *(it for it in optional(shared) or () if not (it.get("involvedObject") or {}).get("namespace")),
+        listed = [
+            *listed,
+            *(event for event in optional(shared) or () if not (event.get("involvedObject") or {}).get("namespace")),
         ]
-    return events(found, now(), warnings=args.types == "Warning", about=args.about)
+    return events(listed, now(), warnings=args.types == "Warning", about=args.about)

@@ -35,12 +35,12 @@ class AboutPod:
         from gpushare.kubectl.views.pods.why import is_made_by, worst_first
 
         pods = self._pods.result()
-        found = [pod for pod in pods if pod["metadata"]["name"] == self.name] or worst_first(
+        matching = [pod for pod in pods if pod["metadata"]["name"] == self.name] or worst_first(
             pod for pod in pods if any(is_made_by(owner, self.name) for owner in _owners(pod))
         )
-        if not found:
+        if not matching:
             return None
-        pod = found[0]
+        pod = matching[0]
         events = self._cluster.items(
             CORE_EVENTS, self.namespace, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}"
         )
@@ -64,4 +64,4 @@ class AboutPod:
 
 
 def _owners(pod: Object) -> list[str]:
-    return [str(it.get("name")) for it in pod["metadata"].get("ownerReferences") or () if it.get("controller")]
+    return [str(owner.get("name")) for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller")]

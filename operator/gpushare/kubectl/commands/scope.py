@@ -19,16 +19,16 @@ def chosen_namespace(cluster: Cluster, args: argparse.Namespace) -> Callable[[],
         context = cluster.namespace()
         return lambda: context.result()
     name: str = args.namespace
-    found = cluster.find(NAMESPACES, name)
+    asked = cluster.find(NAMESPACES, name)
 
     def answer() -> str:
         try:
-            if found.result() is not None:
+            if asked.result() is not None:
                 return name
         except KubeError:
             return name
         known = optional(cluster.items(NAMESPACES))
-        raise unknown("namespace", name, None if known is None else [it["metadata"]["name"] for it in known])
+        raise unknown("namespace", name, None if known is None else [listed["metadata"]["name"] for listed in known])
 
     return answer
 
@@ -43,6 +43,6 @@ def require_share(cluster: Cluster, share: str | None) -> Callable[[], None]:
     def answer() -> None:
         known = optional(shares)
         if known is not None:
-            require("GpuShare", name, [it["metadata"]["name"] for it in known])
+            require("GpuShare", name, [listed["metadata"]["name"] for listed in known])
 
     return answer

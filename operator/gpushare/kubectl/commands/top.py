@@ -79,7 +79,7 @@ def _is_forbidden(asked: "Future[str]") -> bool:
 def metrics_of(cluster: Cluster, pod: Object) -> "Future[str] | None":
     """What an agent's pod serves; None where the agent serves none."""
     containers = pod["spec"]["containers"]
-    ports = [port for it in containers for port in it.get("ports") or () if port.get("name") == "metrics"]
+    ports = [port for container in containers for port in container.get("ports") or () if port.get("name") == "metrics"]
     if not ports:
         return None
     metadata = pod["metadata"]

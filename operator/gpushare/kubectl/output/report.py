@@ -78,15 +78,15 @@ LEAST_UUID = len("GPU-") + 8
 
 def short_uuids(uuids: Iterable[str]) -> dict[str, Short]:
     """The shortest prefix of each that no other begins with, of at least LEAST_UUID characters."""
-    found = sorted(set(uuids))
-    shared = [_common(one, other) for one, other in pairwise(found)]
+    ordered = sorted(set(uuids))
+    shared = [_common(earlier, other) for earlier, other in pairwise(ordered)]
     return {
         uuid: Short(uuid[: max(LEAST_UUID, before + 1, after + 1)], uuid)
-        for uuid, before, after in zip(found, [0, *shared], [*shared, 0], strict=False)
+        for uuid, before, after in zip(ordered, [0, *shared], [*shared, 0], strict=False)
     }
 
 
-def _common(one: str, other: str) -> int:
+def _common(first: str, second: str) -> int:
     """How many characters both begin with."""
-    pairs = zip(one, other, strict=False)
-    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    pairs = zip(first, second, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

@@ -64,7 +64,9 @@ class Printer:
             known = ", ".join(dict.fromkeys(columns))
             raise UnknownColumnError(f'--sort-by: there is no column "{self.sort_by}"; there are {known}')
         return [
-            ordered(part, wanted) if isinstance(part, Table) and wanted in {it.name for it in part.columns} else part
+            ordered(part, wanted)
+            if isinstance(part, Table) and wanted in {known_column.name for known_column in part.columns}
+            else part
             for part in parts
         ]
 

@@ -37,19 +37,19 @@ def lines(table: Table, *, width: int | None, wide: bool = False, headers: bool 
     if room is not None:
         rows = _fitted(columns, rows, room)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    found = []
+    printed = []
     for row, text in zip(rows, below, strict=True):
-        found.append(" " * table.indent + _joined(row, widths))
+        printed.append(" " * table.indent + _joined(row, widths))
         if width is not None and text not in ("", EMPTY):
             indent = " " * (table.indent + BELOW)
-            found += textwrap.wrap(
+            printed += textwrap.wrap(
                 text,
                 max(width, len(indent) + LEAST),
                 initial_indent=indent,
                 subsequent_indent=indent,
                 break_on_hyphens=False,
             )
-    return found
+    return printed
 
 
 def ordered(table: Table, by: str) -> Table:
@@ -67,7 +67,7 @@ def cell_text(cell: str, wide: bool = False) -> str:
 
 
 def plain(text: str) -> str:
-    return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def _key(cell: str) -> tuple[int, float, str]:

@@ -44,11 +44,11 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         _require_installed(api)
         with following(
             api, args.system_namespace, namespace, lambda agent: api.metrics(agent.namespace, agent.name, agent.port)
-        ) as found:
+        ) as followed:
             secret, once = secrets.token_urlsafe(SECRET_BYTES), secrets.token_urlsafe(SECRET_BYTES)
             about = {"cluster": context, "namespace": namespace or "", "systemNamespace": args.system_namespace}
             try:
-                with serving(_pages(found, about, secret, once), args.port) as port:
+                with serving(_pages(followed, about, secret, once), args.port) as port:
                     _show(f"http://{ADDRESS}:{port}/", secret, "" if args.no_browser else once)
                     _until_told_to_end()
             except OSError as error:
@@ -56,8 +56,8 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     return Report({}, [])
 
 
-def _pages(found: FollowedCluster, about: dict[str, str], secret: str, once: str) -> Pages:
-    return Pages(found.feed, found.looking, found.pod, about, (ADDRESS, "localhost"), secret, once)
+def _pages(followed: FollowedCluster, about: dict[str, str], secret: str, once: str) -> Pages:
+    return Pages(followed.feed, followed.looking, followed.pod, about, (ADDRESS, "localhost"), secret, once)
 
 
 def _current_context(cluster: Cluster) -> str:

@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     api = of_a_pod(os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ.get("KUBERNETES_SERVICE_PORT", "443")))
-    with following(api, args.namespace, None, ask_agent) as found:
+    with following(api, args.namespace, None, ask_agent) as followed:
         about = {"cluster": "", "namespace": "", "systemNamespace": args.namespace}
-        pages = Pages(found.feed, found.looking, found.pod, about, (*LOCAL_NAMES, *args.host))
+        pages = Pages(followed.feed, followed.looking, followed.pod, about, (*LOCAL_NAMES, *args.host))
         asyncio.run(_serve(pages, args.port, args.probe_port))
     return 0
 

@@ -101,9 +101,9 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         histories = _asked(api, shares, gpus, args.window or DEFAULT_WINDOW, time.time())
         source = f"Prometheus at {api.url}"
     unused = unused_parts(nodes, [share.name for share in shares], datetime.now(UTC))
-    found = [recommend(one) for one in histories]
-    found = [replace(one, advice=tuple(with_owners(cluster, one.advice))) for one in found]
-    return report_of(source, found, unused, options.connection_flags(args))
+    advised = [recommend(history) for history in histories]
+    advised = [replace(share, advice=tuple(with_owners(cluster, share.advice))) for share in advised]
+    return report_of(source, advised, unused, options.connection_flags(args))
 
 
 def _asked(

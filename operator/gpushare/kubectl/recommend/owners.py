@@ -17,7 +17,7 @@ PATCHED = ("Deployment", "StatefulSet", "DaemonSet")
 
 def with_owners(cluster: Cluster, advice: Iterable[Advice]) -> list[Advice]:
     """The advice, with the patch of what makes the pods where they run now and the user may read them."""
-    return [_with_owner(cluster, one) if one.kind is AdviceKind.OWN_GPU else one for one in advice]
+    return [_with_owner(cluster, item) if item.kind is AdviceKind.OWN_GPU else item for item in advice]
 
 
 def _with_owner(cluster: Cluster, advice: Advice) -> Advice:

@@ -78,28 +78,28 @@ class PrometheusApi:
         return self._series(body)
 
     def _body(self, answer: http.client.HTTPResponse, end: float) -> bytes:
-        found = bytearray()
+        body = bytearray()
         while chunk := answer.read1(CHUNK):
-            found += chunk
-            if len(found) > self._largest:
+            body += chunk
+            if len(body) > self._largest:
                 raise self._failure(
                     f"answers with more than {self._largest} bytes: ask for one --share, or a shorter --window"
                 )
             if time.monotonic() > end:
                 raise self._late()
-        return bytes(found)
+        return bytes(body)
 
     def _series(self, body: bytes) -> list[PrometheusSeries]:
         try:
             answer = json.loads(body)
-            warnings = [str(one) for one in answer.get("warnings") or ()]
-            found = [one for item in answer["data"]["result"] if (one := _one(item)).points]
+            warnings = [str(warning) for warning in answer.get("warnings") or ()]
+            series = [line for item in answer["data"]["result"] if (line := _one(item)).points]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise self._failure(f"answers something that no Prometheus does: {body[:80]!r}") from None
         if warnings:
             # Such as of a store that did not answer: what is missing may be the very peak.
             raise self._failure(f"answers, but not with all that it has: {warnings[0][:SHOWN_REFUSAL]}")
-        return found
+        return series
 
     def _late(self) -> UnreachableError:
         return self._failure(
@@ -112,9 +112,9 @@ class PrometheusApi:
 
 def _one(item: Any) -> PrometheusSeries:
     points = item["values"] if "values" in item else [item["value"]]
-    found = [(float(at), float(value)) for at, value in points]
+    numbers = [(float(at), float(value)) for at, value in points]
     labels = {str(name): str(value) for name, value in item["metric"].items()}
-    return PrometheusSeries(labels, [point for point in found if math.isfinite(point[1])])
+    return PrometheusSeries(labels, [point for point in numbers if math.isfinite(point[1])])
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

@@ -47,7 +47,7 @@ def known_gpus(nodes: Sequence[GpuNode]) -> dict[Uuid, KnownGpu]:
     return {
         gpu.uuid: KnownGpu(gpu.memory_mib, node.status.client_ceiling, owners.get(gpu.uuid, ""))
         for node in nodes
-        for owners in [{one.uuid: one.share for one in node.spec.assignments or ()}]
+        for owners in [{assignment.uuid: assignment.share for assignment in node.spec.assignments or ()}]
         for gpu in node.status.gpus
     }
 
@@ -167,16 +167,16 @@ def _containers(answers: Answers, gpus: Mapping[Uuid, KnownGpu]) -> list[Contain
 
 def _faults(series: Sequence[PrometheusSeries], gpus: Mapping[Uuid, KnownGpu]) -> list[FaultSeen]:
     present: dict[tuple[str, float], set[str]] = {}
-    for one in series:
-        uuid = one.labels.get("uuid", "")
-        workload = workload_of(one.labels.get("namespace", ""), one.labels.get("pod", ""))
-        for at, _ in one.points if uuid in gpus else ():
+    for line in series:
+        uuid = line.labels.get("uuid", "")
+        workload = workload_of(line.labels.get("namespace", ""), line.labels.get("pod", ""))
+        for at, _ in line.points if uuid in gpus else ():
             present.setdefault((uuid, at), set()).add(workload)
-    return [FaultSeen(uuid, at, frozenset(found)) for (uuid, at), found in sorted(present.items())]
+    return [FaultSeen(uuid, at, frozenset(workloads)) for (uuid, at), workloads in sorted(present.items())]
 
 
 def _by(labels: Sequence[str], series: Sequence[PrometheusSeries]) -> dict[tuple[str, ...], float]:
-    return {tuple(one.labels.get(label, "") for label in labels): one.points[-1][1] for one in series}
+    return {tuple(line.labels.get(label, "") for label in labels): line.points[-1][1] for line in series}
 
 
 def _single(series: Sequence[PrometheusSeries]) -> float:

@@ -21,12 +21,14 @@ ADVICE = (
 )
 
 
-def report_of(source: str, found: Sequence[ShareAdvice], unused: Sequence[Advice], flags: Sequence[str] = ()) -> Report:
+def report_of(
+    source: str, shares: Sequence[ShareAdvice], unused: Sequence[Advice], flags: Sequence[str] = ()
+) -> Report:
     """`source`: where the history came from, as a clause. `flags`: of kubectl's connection, for the commands."""
-    advice = [one for share in found for one in share.advice] + list(unused)
-    notes = [f"{share.history.share.name}: {note}" for share in found for note in share.notes]
-    commands = [command for one in advice if (command := one.command(flags))]
-    read = [(share.history.begin, share.history.end) for share in found]
+    advice = [item for share in shares for item in share.advice] + list(unused)
+    notes = [f"{share.history.share.name}: {note}" for share in shares for note in share.notes]
+    commands = [command for item in advice if (command := item.command(flags))]
+    read = [(share.history.begin, share.history.end) for share in shares]
     seen = f" of {duration(read[0][1] - read[0][0])}" if read else ""
     number = "one recommendation" if len(advice) == 1 else f"{len(advice)} recommendations"
     told = f"From {source}{seen}: {number}. Nothing was changed."
@@ -39,9 +41,9 @@ def report_of(source: str, found: Sequence[ShareAdvice], unused: Sequence[Advice
             "source": source,
             "begin": _moment(read[0][0]) if read else None,
             "end": _moment(read[0][1]) if read else None,
-            "recommendations": [_data(one, flags) for one in advice],
+            "recommendations": [_data(item, flags) for item in advice],
             "notRecommended": [
-                {"share": share.history.share.name, "reason": note} for share in found for note in share.notes
+                {"share": share.history.share.name, "reason": note} for share in shares for note in share.notes
             ],
             "cannotBeKnown": list(CANNOT_KNOW),
         },

@@ -142,8 +142,8 @@ class ShareWatch:
             self._defaults = _also(self._defaults, glance.at)
 
     def _of(self, glance: Glance, metric: str) -> dict[Uuid, float]:
-        found = {uuid: value for (share, uuid), value in glance.values[metric].items() if share == self._share.name}
-        return defaultdict(float, found)
+        values = {uuid: value for (share, uuid), value in glance.values[metric].items() if share == self._share.name}
+        return defaultdict(float, values)
 
     def _containers(self, glance: Glance, metric: str) -> dict[tuple[str, ...], float]:
         return {key[1:]: value for key, value in glance.values[metric].items() if key[0] == self._share.name}

@@ -73,20 +73,23 @@ class Facts:
 
 def check(facts: Facts, node: str | None) -> Report:
     """`node`: only this one. Raises WrongInputError where there is none of that name."""
-    known = {it["metadata"]["name"] for it in facts.nodes}
+    known = {result["metadata"]["name"] for result in facts.nodes}
     if node is not None and node not in known:
         raise unknown("node", node, known)
-    found = [*_cluster(facts), *_nodes(facts, node)]
-    width = min(LONGEST_WHAT, max(len(it.what) for it in found))
+    results = [*_cluster(facts), *_nodes(facts, node)]
+    width = min(LONGEST_WHAT, max(len(result.what) for result in results))
     lines = []
-    for it in found:
-        lines.append((f"{it.level.value:<4}  {it.what:<{width}}  ", it.message))
-        if it.hint:
-            lines.append((f"{'':<4}  hint: ", it.hint))
+    for result in results:
+        lines.append((f"{result.level.value:<4}  {result.what:<{width}}  ", result.message))
+        if result.hint:
+            lines.append((f"{'':<4}  hint: ", result.hint))
     data: list[dict[str, Any]] = [
-        {"level": it.level.value, "what": it.what, "message": it.message, "hint": it.hint} for it in found
+        {"level": result.level.value, "what": result.what, "message": result.message, "hint": result.hint}
+        for result in results
     ]
-    return Report({"checks": data}, [Sentences(lines)], 1 if any(it.level is Level.FAIL for it in found) else 0)
+    return Report(
+        {"checks": data}, [Sentences(lines)], 1 if any(result.level is Level.FAIL for result in results) else 0
+    )
 
 
 def _cluster(facts: Facts) -> Iterator[CheckResult]:
@@ -113,11 +116,11 @@ def _part(part: str, facts: Facts) -> CheckResult:
     unready = [pod for pod in own if not is_true(pod, "Ready")]
     level = Level.OK if not unready else Level.FAIL if len(unready) == len(own) else Level.WARN
     message = f"{len(own) - len(unready)} of {len(own)} pods ready"
-    found = trouble(unready[0]) if unready else None
-    if found is None:
+    cause = trouble(unready[0]) if unready else None
+    if cause is None:
         return CheckResult(level, part, message)
     where = f"pod {unready[0]['metadata']['name']}{_on_node(unready[0])}"
-    return CheckResult(level, part, f"{message}: {found.cause} ({where})", found.hint)
+    return CheckResult(level, part, f"{message}: {cause.cause} ({where})", cause.hint)
 
 
 def _of_part(part: str, facts: Facts) -> list[Object]:
@@ -127,7 +130,7 @@ def _of_part(part: str, facts: Facts) -> list[Object]:
 
 def _no_pods(part: str, facts: Facts) -> tuple[str, str]:
     """Why a part has no pod at all, and what to do."""
-    own = next((it for it in facts.workloads if _component(it) == part), None)
+    own = next((workload for workload in facts.workloads if _component(workload) == part), None)
     if own is None:
         hint = "install the chart there, or name its namespace with --system-namespace"
         return f"0 of 0 pods ready: nothing of it is in namespace {facts.namespace}", hint
@@ -172,10 +175,10 @@ def _webhook(answer: str | None) -> CheckResult:
     return CheckResult(Level.WARN, "admission", f"could not be checked: {answer}")
 
 
-def _policy(found: tuple[str, ...] | None) -> CheckResult:
-    if found is None:
+def _policy(policies: tuple[str, ...] | None) -> CheckResult:
+    if policies is None:
         return CheckResult(Level.WARN, "policies", "unknown: you may not list ValidatingAdmissionPolicies")
-    ours = [name for name in found if name.startswith("gpushare-")]
+    ours = [name for name in policies if name.startswith("gpushare-")]
     if not ours:
         return CheckResult(Level.WARN, "policies", "none of gpushare's: RBAC alone limits what its parts may do")
     return CheckResult(Level.OK, "policies", f"{len(ours)} of gpushare's")
@@ -204,7 +207,9 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
     if served:
         message = f"NVIDIA's device plugin offers {served[0]}: its GPUs cannot be shared; label the node "
         yield CheckResult(Level.WARN, where, message + "nvidia.com/gpu.deploy.device-plugin=false to change that")
-    taints = [it["key"] for it in node.get("spec", {}).get("taints") or () if it["key"] in names.STARTUP_TAINTS]
+    taints = [
+        taint["key"] for taint in node.get("spec", {}).get("taints") or () if taint["key"] in names.STARTUP_TAINTS
+    ]
     if taints:
         yield CheckResult(Level.WARN, where, f"has the start-up taint {taints[0]}: {_starting(name, node, gpu_node)}")
     if gpu_node is None:

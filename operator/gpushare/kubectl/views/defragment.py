@@ -37,15 +37,15 @@ def defragment(
     slots = _slots(living)
     fixed = dict(_fixed(living, slots))
     slotted = [share for share in shares if share.spec.delivery is Delivery.DEVICE_PLUGIN and not share.whole]
-    found = {share.name: defragmentation(_gpus(share, gpu_nodes, slots, cordoned), fixed) for share in slotted}
+    plans = {share.name: defragmentation(_gpus(share, gpu_nodes, slots, cordoned), fixed) for share in slotted}
     short = short_uuids(gpu.uuid for node in gpu_nodes for gpu in node.status.gpus)
-    moves = [(name, move) for name, plan in found.items() for move in plan.moves]
+    moves = [(name, move) for name, plan in plans.items() for move in plan.moves]
     return Report(
-        {"shares": [_data(name, plan) for name, plan in found.items()]},
+        {"shares": [_data(name, plan) for name, plan in plans.items()]},
         [
             Table(MOVES, [_row(name, move, short) for name, move in moves], "no GPU would become free"),
-            Table(KEPT, [row for name, plan in found.items() for row in _kept(name, plan, gpu_nodes, short)]),
-            Sentences([("", line) for line in _sentences(shares, found)]),
+            Table(KEPT, [row for name, plan in plans.items() for row in _kept(name, plan, gpu_nodes, short)]),
+            Sentences([("", line) for line in _sentences(shares, plans)]),
         ],
         names=[f"pod/{move.pod.partition('/')[2]}" for _, move in moves],
     )
@@ -53,14 +53,14 @@ def defragment(
 
 def _slots(pods: Iterable[Object]) -> Slots:
     """As their kubelets write into the pods' status."""
-    found: dict[str, Counter[str]] = defaultdict(Counter)
+    slots: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in pods:
         for status in container_statuses(pod):
             for allocated in status.get("allocatedResourcesStatus") or ():
                 if names.share_of_resource(str(allocated.get("name"))):
-                    for one in allocated.get("resources") or ():
-                        found[str(one.get("resourceID")).partition("::")[0]][full_name(pod)] += 1
-    return found
+                    for resource in allocated.get("resources") or ():
+                        slots[str(resource.get("resourceID")).partition("::")[0]][full_name(pod)] += 1
+    return slots
 
 
 def _fixed(pods: Iterable[Object], slots: Slots) -> Iterator[tuple[str, str]]:
@@ -85,8 +85,8 @@ def _fixed(pods: Iterable[Object], slots: Slots) -> Iterator[tuple[str, str]]:
 def _gpus(share: GpuShare, nodes: Iterable[GpuNode], slots: Slots, cordoned: set[str]) -> Iterator[FilledGpu]:
     per_gpu = share.clients.per_gpu
     for node in nodes:
-        owned = {it.uuid for it in node.spec.assignments or () if it.share == share.name}
-        held = {it.uuid: it for it in node.status.holders if it.share == share.name}
+        owned = {item.uuid for item in node.spec.assignments or () if item.share == share.name}
+        held = {item.uuid: item for item in node.status.holders if item.share == share.name}
         for daemon in node.status.daemons:
             if daemon.share != share.name:
                 continue
@@ -132,9 +132,9 @@ def _data(share: str, plan: Defragmentation) -> dict[str, Any]:
     }
 
 
-def _sentences(shares: Iterable[GpuShare], found: Mapping[str, Defragmentation]) -> Iterator[str]:
+def _sentences(shares: Iterable[GpuShare], plans: Mapping[str, Defragmentation]) -> Iterator[str]:
     for share in shares:
-        plan = found.get(share.name)
+        plan = plans.get(share.name)
         if plan is None:
             why = "it gives whole GPUs" if share.whole else "the scheduler places its claims"
             yield f"Share {share.name}: not looked at, because {why}."
@@ -144,5 +144,5 @@ def _sentences(shares: Iterable[GpuShare], found: Mapping[str, Defragmentation])
         yield f"Share {share.name}: {count_of(in_use, 'GPU')} with clients, {freed} of them could be free{moved}."
         if plan.moves and share.clients.placement is not Placement.PACK:
             yield f"Set spec.clients.placement of {share.name} to Pack first, or its pods go where most slots are free."
-    if any(plan.moves for plan in found.values()):
+    if any(plan.moves for plan in plans.values()):
         yield "Nothing was changed. A pod that is started again gets the node that the scheduler chooses."

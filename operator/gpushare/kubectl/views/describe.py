@@ -74,8 +74,8 @@ def describe_share(
     ]
     if state.claims:
         rows.append(("Claims:       ", f"{state.claims.allocated} allocated, {state.claims.pending} pending"))
-        rows += [("  pending:    ", f"{it.claim}: {it.message}") for it in state.claims.unplaced]
-    rows += [("Unavailable:  ", f"{it.count} GPUs, {it.reason}: {it.message}") for it in state.unavailable]
+        rows += [("  pending:    ", f"{item.claim}: {item.message}") for item in state.claims.unplaced]
+    rows += [("Unavailable:  ", f"{item.count} GPUs, {item.reason}: {item.message}") for item in state.unavailable]
     return Report(
         {
             "share": share.wire(),
@@ -124,7 +124,10 @@ def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Repo
         rows.append(("MPS protocol:  ", ", ".join(protocols)))
     if state.simulated:
         rows.append(("Simulated:     ", "yes: these GPUs are no hardware"))
-    rows += [("Whole GPU:     ", f"{it.namespace}/{it.pod} asks for {it.resource}") for it in state.foreign_holders]
+    rows += [
+        ("Whole GPU:     ", f"{holder.namespace}/{holder.pod} asks for {holder.resource}")
+        for holder in state.foreign_holders
+    ]
     rows += [
         ("Not through MPS:", f" PID {process.pid} ({process.command}) on GPU {gpu.uuid}, {process.memory_mib}Mi")
         for gpu in state.gpus
@@ -157,26 +160,38 @@ def describe_pod(facts: PodFacts, at: datetime) -> Report:
         *([("  hint:    ", answer.hint)] if answer.hint else []),
         *((f"Grant:     {container}: ", amounts) for container, amounts in grants(facts)),
     ]
-    found = findings(facts)
+    above = findings(facts)
     neighbours = [
-        (short[it.uuid], it.node, it.share, it.daemon.reason if it.daemon else "", ", ".join(it.neighbours))
-        for it in held
+        (
+            short[held_gpu.uuid],
+            held_gpu.node,
+            held_gpu.share,
+            held_gpu.daemon.reason if held_gpu.daemon else "",
+            ", ".join(held_gpu.neighbours),
+        )
+        for held_gpu in held
     ]
     data: dict[str, Any] = {
         "pod": facts.name,
         "why": {"stage": answer.stage.value, "sentence": answer.sentence, "source": answer.source, "hint": answer.hint},
         "grants": [{"container": container, "amounts": amounts} for container, amounts in grants(facts)],
         "gpus": [
-            {"node": it.node, "uuid": it.uuid, "share": it.share, "neighbours": list(it.neighbours)} for it in held
+            {
+                "node": held_gpu.node,
+                "uuid": held_gpu.uuid,
+                "share": held_gpu.share,
+                "neighbours": list(held_gpu.neighbours),
+            }
+            for held_gpu in held
         ],
-        "findings": [finding.wire() for finding in found],
+        "findings": [finding.wire() for finding in above],
     }
     return Report(
         data,
         [
             Sentences(rows),
             *_titled("GPUs:", NEIGHBOURS, neighbours),
-            *_titled("Findings:", FINDINGS, _findings(found, short, at)),
+            *_titled("Findings:", FINDINGS, _findings(above, short, at)),
             *_titled("Events:", OF_AN_OBJECT, of_an_object(facts.events, at)),
         ],
         together=True,
@@ -188,19 +203,22 @@ def _titled(title: str, columns: Sequence[Column], rows: Sequence[Row]) -> list[
 
 
 def _conditions(conditions: Iterable[Condition], at: datetime) -> list[Row]:
-    return [(it.type, it.status, age(it.last_transition_time, at), it.reason, it.message) for it in conditions]
+    return [
+        (condition.type, condition.status, age(condition.last_transition_time, at), condition.reason, condition.message)
+        for condition in conditions
+    ]
 
 
-def _findings(found: Iterable[Finding], short: Mapping[str, Short], at: datetime) -> list[Row]:
+def _findings(above: Iterable[Finding], short: Mapping[str, Short], at: datetime) -> list[Row]:
     return [
         (
-            f"{it.namespace}/{it.pod}" if it.pod else f"PID {it.pid}",
-            short.get(it.uuid, it.uuid),
-            it.reason,
-            age(it.since, at),
-            it.message,
+            f"{finding.namespace}/{finding.pod}" if finding.pod else f"PID {finding.pid}",
+            short.get(finding.uuid, finding.uuid),
+            finding.reason,
+            age(finding.since, at),
+            finding.message,
         )
-        for it in found
+        for finding in above
     ]
 
 
@@ -208,7 +226,7 @@ def _gpus_of_share(share: GpuShare, nodes: Iterable[GpuNode], short: Mapping[str
     rows: list[Row] = []
     for node in nodes:
         known = {gpu.uuid: gpu for gpu in node.status.gpus}
-        holders = {(it.uuid, it.share): it for it in node.status.holders}
+        holders = {(item.uuid, item.share): item for item in node.status.holders}
         for daemon in node.status.daemons:
             if daemon.share != share.name:
                 continue
@@ -222,7 +240,7 @@ def _gpus_of_share(share: GpuShare, nodes: Iterable[GpuNode], short: Mapping[str
 
 def _gpus_of_node(node: GpuNode, short: Mapping[str, Short]) -> list[Row]:
     daemons = {daemon.uuid: daemon for daemon in node.status.daemons}
-    holders = {it.uuid: it for it in node.status.holders}
+    holders = {item.uuid: item for item in node.status.holders}
     rows: list[Row] = []
     for gpu in node.status.gpus:
         daemon, holder = daemons.get(gpu.uuid), holders.get(gpu.uuid)
@@ -256,12 +274,12 @@ def _waits(pod: Pod) -> bool:
 
 
 def _waiting(pod: Pod, at: datetime) -> Row:
-    found = trouble(pod)
+    reason = trouble(pod)
     node = str((pod.get("spec") or {}).get("nodeName") or "")
     return (
         full_name(pod),
         phase(pod),
         node,
         age(pod["metadata"].get("creationTimestamp"), at),
-        found.cause if found else "",
+        reason.cause if reason else "",
     )

@@ -22,39 +22,39 @@ COLUMNS = (
 OF_AN_OBJECT = tuple(column for column in COLUMNS if column.name not in ("NAMESPACE", "OBJECT"))
 
 
-def events(found: Iterable[Object], at: datetime, *, warnings: bool = False, about: str = "") -> Report:
+def events(listed: Iterable[Object], at: datetime, *, warnings: bool = False, about: str = "") -> Report:
     """`warnings`: these alone; `about`: the object alone, as kind/name. The oldest first, as kubectl has them."""
-    kept = sorted((it for it in found if concerns_gpushare(it)), key=last_seen)
+    kept = sorted((event for event in listed if concerns_gpushare(event)), key=last_seen)
     if warnings:
-        kept = [it for it in kept if it.get("type") == "Warning"]
+        kept = [event for event in kept if event.get("type") == "Warning"]
     if about:
-        kept = [it for it in kept if object_of(it) == about.lower()]
+        kept = [event for event in kept if object_of(event) == about.lower()]
     data = [
         {
-            "namespace": (it.get("involvedObject") or {}).get("namespace", ""),
-            "lastSeen": last_seen(it),
-            "type": it.get("type", ""),
-            "reason": it.get("reason", ""),
-            "object": object_of(it),
-            "count": count(it),
-            "message": it.get("message", ""),
+            "namespace": (event.get("involvedObject") or {}).get("namespace", ""),
+            "lastSeen": last_seen(event),
+            "type": event.get("type", ""),
+            "reason": event.get("reason", ""),
+            "object": object_of(event),
+            "count": count(event),
+            "message": event.get("message", ""),
         }
-        for it in kept
+        for event in kept
     ]
     rows = [
-        (one["namespace"], age(one["lastSeen"], at), one["type"], one["reason"], one["object"], f"x{one['count']}",
-         one["message"])
-        for one in data
+        (line["namespace"], age(line["lastSeen"], at), line["type"], line["reason"], line["object"],
+         f"x{line['count']}", line["message"])
+        for line in data
     ]  # fmt: skip
     return Report({"events": data}, [Table(COLUMNS, rows, "no event of gpushare; Kubernetes keeps them for an hour")])
 
 
-def of_an_object(found: Iterable[Object], at: datetime) -> list[Row]:
+def of_an_object(listed: Iterable[Object], at: datetime) -> list[Row]:
     """Rows of OF_AN_OBJECT."""
     return [
-        (age(last_seen(it), at), str(it.get("type", "")), str(it.get("reason", "")), f"x{count(it)}",
-         str(it.get("message", "")))
-        for it in sorted(found, key=last_seen)
+        (age(last_seen(event), at), str(event.get("type", "")), str(event.get("reason", "")), f"x{count(event)}",
+         str(event.get("message", "")))
+        for event in sorted(listed, key=last_seen)
     ]  # fmt: skip
 
 

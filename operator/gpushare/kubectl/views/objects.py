@@ -19,10 +19,10 @@ Model = TypeVar("Model", bound=ApiModel)
 
 def read(model: type[Model], items: Iterable[Object]) -> list[Model]:
     """Raises WrongInputError for an object that this release cannot read."""
-    found = []
+    models = []
     for item in items:
         try:
-            found.append(model.model_validate(item))
+            models.append(model.model_validate(item))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
@@ -31,11 +31,11 @@ def read(model: type[Model], items: Iterable[Object]) -> list[Model]:
                 f'{model.__name__} "{name}" cannot be read: {where}: {first["msg"]}; '
                 "use the kubectl-gpushare of the operator's release"
             ) from None
-    return found
+    return models
 
 
 def ready_condition(share: GpuShare) -> Condition | None:
-    return next((it for it in share.status.conditions if it.type == ConditionType.READY), None)
+    return next((condition for condition in share.status.conditions if condition.type == ConditionType.READY), None)
 
 
 def memory_limits(share: GpuShare) -> str:
@@ -61,7 +61,7 @@ def gpu_state(gpu: Gpu, daemon: DaemonStatus | None, node: GpuNode) -> str:
 
 def is_true(obj: Mapping[str, Any], condition: str) -> bool:
     conditions = (obj.get("status") or {}).get("conditions") or []
-    return any(it.get("type") == condition and it.get("status") == "True" for it in conditions)
+    return any(item.get("type") == condition and item.get("status") == "True" for item in conditions)
 
 
 def created(obj: Mapping[str, Any]) -> str | None:

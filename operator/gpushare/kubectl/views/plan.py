@@ -50,12 +50,12 @@ class ShareOutcome:
 def wanted_share(text: str) -> Object:
     """The GpuShare of a YAML document. Raises WrongInputError."""
     try:
-        found = [item for item in yaml.safe_load_all(text) if item]
+        documents = [item for item in yaml.safe_load_all(text) if item]
     except yaml.YAMLError as error:
         raise WrongInputError(f"not YAML: {error}") from None
-    shares = [item for item in found if isinstance(item, dict) and item.get("kind") == "GpuShare"]
+    shares = [item for item in documents if isinstance(item, dict) and item.get("kind") == "GpuShare"]
     if len(shares) != 1:
-        raise WrongInputError(f"{len(shares)} GpuShares in {len(found)} documents: give a file with exactly one")
+        raise WrongInputError(f"{len(shares)} GpuShares in {len(documents)} documents: give a file with exactly one")
     share: Object = shares[0]
     if share.get("apiVersion") != names.API_VERSION or not (share.get("metadata") or {}).get("name"):
         raise WrongInputError(
@@ -67,7 +67,9 @@ def wanted_share(text: str) -> Object:
 def plan(live: Snapshot, accepted: Object) -> Report:
     """`accepted`: the share as the API server would store it. Raises WrongInputError."""
     (share,) = read(GpuShare, [_dated(accepted)])
-    before = {record.key for found in fleet_records(live).values() for record in found if record.holder == share.name}
+    before = {
+        record.key for records in fleet_records(live).values() for record in records if record.holder == share.name
+    }
     others = tuple(other for other in live.shares if other.name != share.name)
     summary = summary_of(replace(live, shares=(*others, share)), share.name)
     fates = [
@@ -80,7 +82,7 @@ def plan(live: Snapshot, accepted: Object) -> Report:
         {
             "share": share.name,
             "gpus": [_data(fate) for fate in fates],
-            "refused": [{"reason": it.reason.value, "message": it.message} for it in summary.refused],
+            "refused": [{"reason": refusal.reason.value, "message": refusal.message} for refusal in summary.refused],
             "slots": slots,
             "memoryPerGpuMiB": None if share.whole else _promised(share),
             **({} if share.limits_memory is None or share.by_claims else {"limitsPerGpuMiB": _most(share)}),
@@ -88,7 +90,7 @@ def plan(live: Snapshot, accepted: Object) -> Report:
         [
             Sentences(_summary(share, summary, slots)),
             Table(GPUS, [_row(fate, short) for fate in fates]),
-            Table(REFUSED, [(it.reason.value, it.message) for it in summary.refused]),
+            Table(REFUSED, [(refusal.reason.value, refusal.message) for refusal in summary.refused]),
         ],
         code=0 if summary.kept else 1,
     )
@@ -143,7 +145,7 @@ def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[tuple[s
             ("Threads:  ", f"{percent}; claims share {100 * clients.threads.overcommit}% of each GPU"),
             ("Memory:   ", f"{clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
             *limits,
-            *(("Size:     ", f"{one.name}: {one.threads}%, {_size(one)}") for one in share.spec.sizes),
+            *(("Size:     ", f"{size.name}: {size.threads}%, {_size(size)}") for size in share.spec.sizes),
         ]
     return [
         *gpus,

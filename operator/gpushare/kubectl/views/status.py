@@ -105,15 +105,15 @@ def _part(mib: int | None, gpu: Gpu) -> str:
 
 def borrowers(node: GpuNode, short: Mapping[str, Short]) -> Iterator[Row]:
     """Rows of BORROWERS. What they use now is shown by `top`."""
-    for one in node.status.borrowers:
+    for borrower in node.status.borrowers:
         yield (
-            f"{one.namespace}/{one.pod}",
-            short.get(one.uuid, one.uuid),
-            one.share,
-            format_mib(one.reserved_mib),
-            format_mib(one.limit_mib),
-            format_mib(one.observed_mib),
-            one.ends_at or "",
+            f"{borrower.namespace}/{borrower.pod}",
+            short.get(borrower.uuid, borrower.uuid),
+            borrower.share,
+            format_mib(borrower.reserved_mib),
+            format_mib(borrower.limit_mib),
+            format_mib(borrower.observed_mib),
+            borrower.ends_at or "",
         )
 
 

@@ -82,21 +82,21 @@ def top(
     scrapes: Sequence[Scrape], nodes: Sequence[GpuNode], namespace: str | None = None, share: str | None = None
 ) -> Report:
     """`namespace`, `share`: only these; None: all. `nodes`: for what is held; empty where they cannot be read."""
-    found = [client for scrape in scrapes for client in _clients(scrape)]
+    clients = [client for scrape in scrapes for client in _clients(scrape)]
     wanted = [
         client
-        for client in found
+        for client in clients
         if (namespace is None or client["namespace"] == namespace) and (share is None or client["share"] == share)
     ]
     wanted.sort(key=lambda client: -client["memoryUsedMiB"])
     silent = [(scrape.node, scrape.problem) for scrape in scrapes if scrape.problem]
     read = {scrape.node for scrape in scrapes if not scrape.problem}
-    idle = [it for it in _idle(nodes, found, read) if share is None or it["share"] == share]
+    idle = [row for row in _idle(nodes, clients, read) if share is None or row["share"] == share]
     if namespace is not None:
         own = f"{namespace}/"
-        idle = [it | {"pods": [pod for pod in it["pods"] if pod.startswith(own)]} for it in idle]
-        idle = [it for it in idle if it["pods"]]
-    short = short_uuids(uuid for it in (*found, *idle) for uuid in [it["uuid"]])
+        idle = [row | {"pods": [pod for pod in row["pods"] if pod.startswith(own)]} for row in idle]
+        idle = [row for row in idle if row["pods"]]
+    short = short_uuids(uuid for row in (*clients, *idle) for uuid in [row["uuid"]])
     left_out = _left_out(wanted, namespace)
     columns = [column for column in CLIENTS if column not in left_out]
     return Report(
@@ -107,7 +107,7 @@ def top(
         },
         [
             Table(columns, [_row(client, short, columns) for client in wanted], _nobody(namespace)),
-            Table(IDLE, [_idle_row(it, short) for it in idle]),
+            Table(IDLE, [_idle_row(row, short) for row in idle]),
             Table(SILENT, silent),
         ],
         code=1 if silent else 0,
@@ -122,23 +122,23 @@ def granted(
 
     `claims`: the ResourceClaims of those namespaces; `note`: why there is no more.
     """
-    by_name = {(it["metadata"]["namespace"], it["metadata"]["name"]): it for it in claims}
-    found = [client for pod in pods for client in _grants(pod, by_name) if share is None or client["share"] == share]
-    found.sort(key=lambda client: [client[key] for key in CONTAINER])
-    short = short_uuids(client["uuid"] for client in found)
-    left_out = [ATTACHED_COLUMN, *_left_out(found, namespace)]
+    by_name = {(claim["metadata"]["namespace"], claim["metadata"]["name"]): claim for claim in claims}
+    clients = [client for pod in pods for client in _grants(pod, by_name) if share is None or client["share"] == share]
+    clients.sort(key=lambda client: [client[key] for key in CONTAINER])
+    short = short_uuids(client["uuid"] for client in clients)
+    left_out = [ATTACHED_COLUMN, *_left_out(clients, namespace)]
     columns = [column for column in CLIENTS if column not in left_out]
-    rows = [_row(client, short, columns) for client in found]
+    rows = [_row(client, short, columns) for client in clients]
     return Report(
-        {"clients": found, "idle": [], "unreachable": [], "notShown": note},
+        {"clients": clients, "idle": [], "unreachable": [], "notShown": note},
         [Table(columns, rows, _nobody(namespace))],
-        names=[f"pod/{name}" for name in dict.fromkeys(client["pod"] for client in found)],
+        names=[f"pod/{name}" for name in dict.fromkeys(client["pod"] for client in clients)],
         note=note,
     )
 
 
 def _left_out(clients: Iterable[Mapping[str, Any]], namespace: str | None) -> list[Column]:
-    borrows = any((it["memoryLimitMiB"] or 0) > (it["memoryGrantedMiB"] or 0) for it in clients)
+    borrows = any((client["memoryLimitMiB"] or 0) > (client["memoryGrantedMiB"] or 0) for client in clients)
     return [*(() if namespace is None else (NAMESPACE_COLUMN,)), *(() if borrows else BORROWING)]
 
 
@@ -160,21 +160,21 @@ def _grants(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[d
             "attachedSeconds": None,
             "lastAttachedSeconds": None,
         }
-        parts = [_slot(container, status), *(_claimed(it) for it in _claims_of(pod, container, claims))]
+        parts = [_slot(container, status), *(_claimed(claim) for claim in _claims_of(pod, container, claims))]
         yield from (of_all | part for part in parts if part)
 
 
 def _slot(container: Container, status: ContainerStatus) -> dict[str, Any]:
     """Empty where the container asks for none."""
-    resource = next((it for it in limits(container) if names.share_of_resource(it)), None)
+    resource = next((item for item in limits(container) if names.share_of_resource(item)), None)
     if resource is None:
         return {}
     grant = grant_from_environment(environment(container))
     allocated = [
-        str(one.get("resourceID") or "").partition("::")[0]
-        for it in status.get("allocatedResourcesStatus") or ()
-        if it.get("name") == resource
-        for one in it.get("resources") or ()
+        str(resource_status.get("resourceID") or "").partition("::")[0]
+        for item in status.get("allocatedResourcesStatus") or ()
+        if item.get("name") == resource
+        for resource_status in item.get("resources") or ()
     ]
     return {
         "share": names.share_of_resource(resource),
@@ -189,9 +189,12 @@ def _slot(container: Container, status: ContainerStatus) -> dict[str, Any]:
 def _claims_of(pod: Object, container: Container, claims: Mapping[tuple[str, str], Object]) -> Iterator[Object]:
     """The container's claims for a part of one of our GPUs that have got one."""
     made = {
-        it["name"]: it.get("resourceClaimName") for it in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+        item["name"]: item.get("resourceClaimName")
+        for item in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
     }
-    named = {it["name"]: it.get("resourceClaimName") for it in (pod.get("spec") or {}).get("resourceClaims") or ()}
+    named = {
+        item["name"]: item.get("resourceClaimName") for item in (pod.get("spec") or {}).get("resourceClaims") or ()
+    }
     for used in (container.get("resources") or {}).get("claims") or ():
         name = named.get(used["name"]) or made.get(used["name"])
         claim = claims.get((pod["metadata"]["namespace"], str(name)))
@@ -201,11 +204,11 @@ def _claims_of(pod: Object, container: Container, claims: Mapping[tuple[str, str
 
 def _claimed(claim: Object) -> dict[str, Any]:
     result = allocation_results(claim)[0]  # the agent refuses a claim with several
-    parsed = (names.parse_device_class(one) for one in requested_classes(claim))
+    parsed = (names.parse_device_class(class_name) for class_name in requested_classes(claim))
     amounts = {key: int(parse_quantity(str(value))) for key, value in (result.get("consumedCapacity") or {}).items()}
     memory = amounts.get(names.CAPACITY_MEMORY)
     return {
-        "share": next((found[0] for found in parsed if found), ""),
+        "share": next((parts[0] for parts in parsed if parts), ""),
         "uuid": names.uuid_of_device(str(result.get("device") or "")),
         "memoryGrantedMiB": None if memory is None else memory // MIB,
         "memoryLimitMiB": None if memory is None else (memory + amounts.get(names.CAPACITY_MEMORY_BURST, 0)) // MIB,
@@ -278,7 +281,7 @@ def _row(client: dict[str, Any], short: Mapping[str, Short], columns: Sequence[C
         f"{100 * used / granted:.0f}%" if granted and used is not None else "",
         f"{limit}Mi" if limit is not None else "",
         f"{borrowed}Mi" if borrowed is not None else "",
-        "/".join("-" if it is None else str(it) for it in (client["processes"], allowed)),
+        "/".join("-" if number is None else str(number) for number in (client["processes"], allowed)),
         f"{threads}%" if threads is not None else "",
         _attached(client["attachedSeconds"], client["lastAttachedSeconds"]),
     )

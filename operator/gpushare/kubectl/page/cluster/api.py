@@ -42,12 +42,12 @@ class ApiReader:
     def read(self, path: str, query: Mapping[str, str] | None = None) -> Object:
         """Raises as `get`."""
         try:
-            found = json.loads(self.get(path, query))
+            answer = json.loads(self.get(path, query))
         except ValueError:
             raise UnreachableError(f"the answer to {path} is no JSON") from None
-        if not isinstance(found, dict):
+        if not isinstance(answer, dict):
             raise UnreachableError(f"the answer to {path} is no object")
-        return found
+        return answer
 
     def lines(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[bytes]:
         """Each line as it comes, until the API server ends the answer or nothing has come for `seconds`."""

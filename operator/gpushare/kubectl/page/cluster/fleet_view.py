@@ -119,8 +119,8 @@ class FleetView:
     def shares_and_node(self, node: str) -> tuple[dict[str, GpuShare], list[GpuNode]]:
         """What `why` needs of the fleet for a pod of that node."""
         with self._lock:
-            found = self._nodes.get(node)
-            return dict(self._shares), [found] if found else []
+            known = self._nodes.get(node)
+            return dict(self._shares), [known] if known else []
 
     def judge(self) -> None:
         """Makes the rows that follow from several objects: pods that wait, and the newest events."""
@@ -141,10 +141,10 @@ class FleetView:
                     self.note("waiting pods", f"an object cannot be read: {error!r}")
 
     def _claims_by_namespace(self) -> Mapping[str, Sequence[Object]]:
-        found: dict[str, list[Object]] = defaultdict(list)
+        by_namespace: dict[str, list[Object]] = defaultdict(list)
         for (namespace, _), claim in self._claims.items():
-            found[namespace].append(claim)
-        return found
+            by_namespace[namespace].append(claim)
+        return by_namespace
 
 
 def _key(item: Object) -> Key:

@@ -38,10 +38,10 @@ class AgentPod:
 
 def agent_pod(pod: Object) -> AgentPod:
     spec, metadata = pod.get("spec") or {}, pod["metadata"]
-    ports = [port for it in spec.get("containers") or () for port in it.get("ports") or ()]
-    found = next((int(port["containerPort"]) for port in ports if port.get("name") == "metrics"), 0)
+    ports = [port for container in spec.get("containers") or () for port in container.get("ports") or ()]
+    port_number = next((int(port["containerPort"]) for port in ports if port.get("name") == "metrics"), 0)
     address = str((pod.get("status") or {}).get("podIP") or "")
-    return AgentPod(metadata["namespace"], metadata["name"], str(spec.get("nodeName") or ""), found, address)
+    return AgentPod(metadata["namespace"], metadata["name"], str(spec.get("nodeName") or ""), port_number, address)
 
 
 class ScrapeSchedule:
@@ -118,9 +118,11 @@ class Scraper:
             if self._looked is None or now - self._looked > LOOKING_SECONDS:
                 return []
             self._seen = {node: at for node, at in self._seen.items() if now - at <= LOOKING_SECONDS}
-            agents = {it.node: it for it in self._agents.values() if it.node and it.node not in self._under_way}
+            agents = {
+                agent.node: agent for agent in self._agents.values() if agent.node and agent.node not in self._under_way
+            }
             chosen = [agents[node] for node in self._schedule.due(agents.keys(), self._seen.keys(), now)]
-            self._under_way |= {it.node for it in chosen}
+            self._under_way |= {agent.node for agent in chosen}
             return chosen
 
     def scrape(self, agent: AgentPod) -> None:
@@ -133,7 +135,7 @@ class Scraper:
             self._failed.pop(agent.node, None)
             if why:
                 self._failed[agent.node] = why
-            if all(agent.node != it.node for it in self._agents.values()):
+            if all(agent.node != known.node for known in self._agents.values()):
                 rows = {}  # it has gone meanwhile
         self._feed.replace(f"figures/{agent.node}", rows)
 
@@ -146,7 +148,7 @@ class Scraper:
 
     def note_failures(self) -> None:
         with self._lock:
-            nodes = {it.node for it in self._agents.values()}
+            nodes = {agent.node for agent in self._agents.values()}
             failed = self._failed = {node: why for node, why in self._failed.items() if node in nodes}
         node = min(failed, default="")
         many = f"{len(failed)} nodes, such as {node}" if len(failed) > 1 else f"node {node}"

@@ -72,16 +72,16 @@ class KindWatch:
 
     def _list(self) -> str:
         """The version to watch from."""
-        found: set[Key] = set()
+        keys: set[Key] = set()
         version = ""
         for page in self._pages():
             version = str(page["metadata"]["resourceVersion"])
             for item in page.get("items") or ():
-                found.add(_key(item))
+                keys.add(_key(item))
                 self._followed.put(item)
-        for key in self._known - found:
+        for key in self._known - keys:
             self._followed.remove(key)
-        self._known = found
+        self._known = keys
         return version
 
     def _pages(self) -> Iterator[Object]:

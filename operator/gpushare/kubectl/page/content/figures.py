@@ -52,7 +52,7 @@ class FigureHistory:
                 gpus[uuid][name] = value
             else:
                 clients[uuid][tuple(labels.get(label, "") for label in CONTAINER)][name] = value
-        found: dict[str, Row] = {}
+        figures: dict[str, Row] = {}
         for uuid in sorted({*gpus, *clients}):
             history, gpu = self._utilization[uuid], gpus[uuid]
             fresh = gpu.get(AGE, 0.0) < STALE_SECONDS
@@ -60,17 +60,17 @@ class FigureHistory:
                 history.append((int(now), round(100 * gpu[UTILIZATION])))
             while history and history[0][0] < now - HISTORY_SECONDS:
                 history.popleft()
-            found[f"figures/{uuid}"] = {
+            figures[f"figures/{uuid}"] = {
                 "uuid": uuid,
                 "node": node,
                 "at": int(now),
                 "utilization": history[-1][1] if fresh and UTILIZATION in gpu else None,
                 "free": _mib(gpu, FREE) if fresh else None,
                 "short": _mib(gpu, SHORT) if fresh else None,
-                "history": [list(one) for one in history],
+                "history": [list(point) for point in history],
                 "clients": [_client(labels, values) for labels, values in sorted(clients[uuid].items())],
             }
-        return found
+        return figures
 
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:

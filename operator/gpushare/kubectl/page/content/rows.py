@@ -42,10 +42,11 @@ def share_rows(share: GpuShare) -> dict[str, Row]:
             "enforcement": share.spec.enforcement.value,
             "deleting": share.deleting,
             "unavailable": [
-                {"reason": it.reason, "count": it.count, "message": it.message} for it in state.unavailable
+                {"reason": item.reason, "count": item.count, "message": item.message} for item in state.unavailable
             ],
             "unplaced": [
-                {"claim": it.claim, "message": it.message} for it in (state.claims.unplaced if state.claims else ())
+                {"claim": item.claim, "message": item.message}
+                for item in (state.claims.unplaced if state.claims else ())
             ],
         }
     }
@@ -72,19 +73,19 @@ def node_rows(node: GpuNode) -> dict[str, Row]:
                 {"uuid": uuid, "reason": reason, "message": message} for uuid, reason, message in node_problems(node)
             ],
             "findings": [
-                {"uuid": it.uuid, "reason": it.reason, "namespace": it.namespace, "pod": it.pod,
-                 "container": it.container, "message": it.message, "since": it.since}
-                for it in state.findings
+                {"uuid": item.uuid, "reason": item.reason, "namespace": item.namespace, "pod": item.pod,
+                 "container": item.container, "message": item.message, "since": item.since}
+                for item in state.findings
             ],
             "borrowers": [
-                {"uuid": it.uuid, "namespace": it.namespace, "pod": it.pod, "container": it.container,
-                 "reserved": it.reserved_mib, "limit": it.limit_mib, "endsAt": it.ends_at or ""}
-                for it in state.borrowers
+                {"uuid": item.uuid, "namespace": item.namespace, "pod": item.pod, "container": item.container,
+                 "reserved": item.reserved_mib, "limit": item.limit_mib, "endsAt": item.ends_at or ""}
+                for item in state.borrowers
             ],
             "unused": [
-                {"uuid": it.uuid, "namespace": it.namespace, "pod": it.pod, "container": it.container,
-                 "since": it.unused_since}
-                for it in state.unused
+                {"uuid": item.uuid, "namespace": item.namespace, "pod": item.pod, "container": item.container,
+                 "since": item.unused_since}
+                for item in state.unused
             ],
         }
     }  # fmt: skip
@@ -94,9 +95,9 @@ def node_rows(node: GpuNode) -> dict[str, Row]:
 
 
 def _gpu(node: GpuNode, gpu: Gpu, daemon: DaemonStatus | None) -> Row:
-    assigned = next((it for it in node.spec.assignments or () if it.uuid == gpu.uuid), None)
+    assigned = next((item for item in node.spec.assignments or () if item.uuid == gpu.uuid), None)
     share = daemon.share if daemon else assigned.share if assigned else ""
-    holders = [it for it in node.status.holders if it.uuid == gpu.uuid]
+    holders = [item for item in node.status.holders if item.uuid == gpu.uuid]
     return {
         "uuid": gpu.uuid,
         "node": node.name,
@@ -110,8 +111,8 @@ def _gpu(node: GpuNode, gpu: Gpu, daemon: DaemonStatus | None) -> Row:
         "message": node.silence or (daemon.message if daemon else ""),
         "leaving": assigned is not None and assigned.draining,
         "paused": assigned is not None and assigned.paused,
-        "held": sum(len(it.slots) for it in holders),
-        "pods": [pod for it in holders for pod in it.pods],
+        "held": sum(len(item.slots) for item in holders),
+        "pods": [pod for item in holders for pod in item.pods],
         "foreign": len(gpu.foreign_processes),
     }
 
@@ -139,10 +140,10 @@ def pod_detail(facts: PodFacts) -> dict[str, Any]:
         "phase": str((facts.pod.get("status") or {}).get("phase") or ""),
         "grants": [{"of": of, "amounts": amounts} for of, amounts in grants(facts)],
         "gpus": [
-            {"uuid": it.uuid, "node": it.node, "share": it.share, "neighbours": list(it.neighbours)}
-            for it in gpus(facts)
+            {"uuid": item.uuid, "node": item.node, "share": item.share, "neighbours": list(item.neighbours)}
+            for item in gpus(facts)
         ],
-        "events": [event_row(it) for it in events],
+        "events": [event_row(item) for item in events],
     }
 
 
@@ -174,9 +175,9 @@ def pending_rows(
     most: int,
 ) -> dict[str, Row]:
     """Of the oldest pods that wait, `most` at the most. `claims`: by namespace."""
-    found: dict[str, Row] = {}
-    for pod in sorted(pods, key=lambda one: (created(one) or "", full_name(one)))[:most]:
+    rows: dict[str, Row] = {}
+    for pod in sorted(pods, key=lambda pending: (created(pending) or "", full_name(pending)))[:most]:
         namespace, node = pod["metadata"]["namespace"], nodes.get(str((pod.get("spec") or {}).get("nodeName")))
         facts = PodFacts(pod, (), shares, [node] if node else [], claims.get(namespace, ()))
-        found[f"pod/{facts.name}"] = pending_row(facts)
-    return found
+        rows[f"pod/{facts.name}"] = pending_row(facts)
+    return rows

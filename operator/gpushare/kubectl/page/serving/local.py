@@ -87,15 +87,15 @@ class _Handler(BaseHTTPRequestHandler):
     do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_POST
 
     def _answer(self) -> None:
-        found = self.server.pages.answer(self.command, self.path, self.headers.get("Host", ""))
-        self.send_response_only(found.status)
-        for name, value in found.headers.items():
+        answer = self.server.pages.answer(self.command, self.path, self.headers.get("Host", ""))
+        self.send_response_only(answer.status)
+        for name, value in answer.headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Type", found.kind)
-        self.send_header("Content-Length", str(len(found.body)))
+        self.send_header("Content-Type", answer.kind)
+        self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(found.body)
+            self.wfile.write(answer.body)
 
     def log_message(self, *_: Any) -> None:
         """The user's terminal is no access log."""

@@ -72,7 +72,9 @@ class Pages:
         self._root = f"/{secret}/" if secret else "/"
         self._once = [f"/{once}"] if once else []
         folder = files("gpushare.kubectl.page").joinpath("static")
-        self._files = {it.name: it.read_bytes() for it in folder.iterdir() if it.name.rpartition(".")[2] in TYPES}
+        self._files = {
+            file.name: file.read_bytes() for file in folder.iterdir() if file.name.rpartition(".")[2] in TYPES
+        }
 
     def answer(self, method: str, target: str, host: str) -> PageAnswer:
         """`target`: path and query, as in the request's first line. `host`: of the header."""
@@ -100,11 +102,11 @@ class Pages:
             return self._one_pod(query)
         if name == "about":
             return _json(HTTPStatus.OK, self._about)
-        found = self._files.get(name or "index.html")
-        if found is None:
+        content = self._files.get(name or "index.html")
+        if content is None:
             return _text(HTTPStatus.NOT_FOUND, "there is no such page")
         kind = TYPES[(name or "index.html").rpartition(".")[2]]
-        return PageAnswer(HTTPStatus.OK, f"{kind}; charset=utf-8", found)
+        return PageAnswer(HTTPStatus.OK, f"{kind}; charset=utf-8", content)
 
     def _changes(self, query: Mapping[str, str]) -> PageAnswer:
         since = query.get("since", "0")
@@ -119,12 +121,12 @@ class Pages:
         if not all(part and len(part) <= LONGEST_NAME and part not in (".", "..") for part in (namespace, name)):
             return _text(HTTPStatus.BAD_REQUEST, "namespace and name of a pod are needed")
         try:
-            found = self._pod(namespace, name)
+            detail = self._pod(namespace, name)
         except (KubeError, UnreachableError) as error:
             return _json(HTTPStatus.BAD_GATEWAY, {"error": str(error)})
-        if found is None:
+        if detail is None:
             return _json(HTTPStatus.NOT_FOUND, {"error": f"there is no pod {namespace}/{name} any more"})
-        return _json(HTTPStatus.OK, found)
+        return _json(HTTPStatus.OK, detail)
 
 
 def _json(status: HTTPStatus, value: object) -> PageAnswer:

@@ -29,12 +29,14 @@ async def serving_in_cluster(pages: Pages, port: int) -> AsyncIterator[None]:
 
     async def answer(request: web.Request) -> web.Response:
         host = request.headers.get("Host", "")
-        found = await asyncio.get_running_loop().run_in_executor(
+        page_answer = await asyncio.get_running_loop().run_in_executor(
             pool, pages.answer, request.method, request.raw_path, host
         )
-        headers = {**found.headers, "Content-Type": found.kind}
-        response = web.Response(status=found.status, body=found.body, headers=headers, zlib_executor_size=SMALL)
-        if len(found.body) > SMALL:
+        headers = {**page_answer.headers, "Content-Type": page_answer.kind}
+        response = web.Response(
+            status=page_answer.status, body=page_answer.body, headers=headers, zlib_executor_size=SMALL
+        )
+        if len(page_answer.body) > SMALL:
             response.enable_compression()  # where the browser takes it: a large fleet is some MB, of a tenth of that
         return response
 

@@ -106,10 +106,10 @@ def patched(share: GpuShare, patch: Mapping[str, Any]) -> GpuShare:
 def _merged(target: Any, patch: Any) -> Any:
     if not isinstance(patch, Mapping):
         return patch
-    found = dict(target) if isinstance(target, Mapping) else {}
+    merged = dict(target) if isinstance(target, Mapping) else {}
     for key, value in patch.items():
         if value is None:
-            found.pop(key, None)
+            merged.pop(key, None)
         else:
-            found[key] = _merged(found.get(key), value)
-    return found
+            merged[key] = _merged(merged.get(key), value)
+    return merged

@@ -49,8 +49,8 @@ def _lend_peaks(history: ShareHistory, holders: list[ContainerPast], reserved: i
     percent = max(100, -(-100 * (wanted * limit + CONTEXT_RESERVE_MIB) // least)) if wanted > per_gpu and least else 100
     if percent > MOST_OVERCOMMIT_PERCENT:
         return []
-    top = max(holders, key=lambda one: one.memory_most)
-    p95 = max(one.memory_p95 for one in holders)
+    top = max(holders, key=lambda holder: holder.memory_most)
+    p95 = max(holder.memory_p95 for holder in holders)
     limits = {"max": format_mib(limit), "default": format_mib(limit)} | (
         {"overcommitPercent": percent} if percent > 100 else {}
     )
@@ -128,7 +128,7 @@ def _reserve_more(history: ShareHistory, holders: list[ContainerPast], reserved:
         or per_gpu * reserved + CONTEXT_RESERVE_MIB > least
     ):
         return []
-    most = max(holders, key=lambda one: one.memory_p95)
+    most = max(holders, key=lambda holder: holder.memory_p95)
     patch: dict[str, object] = {"default": format_mib(reserved)}
     if limits.default is not None and parse_mib(limits.default) < reserved:
         patch["limits"] = {"default": format_mib(reserved)}
@@ -148,7 +148,7 @@ def _reserve_more(history: ShareHistory, holders: list[ContainerPast], reserved:
             {
                 "reservedMiB": reserved,
                 "p95UsedMiB": most.memory_p95,
-                "mostUsedMiB": max(one.memory_most for one in holders),
+                "mostUsedMiB": max(holder.memory_most for holder in holders),
                 "containers": len(holders),
                 "samples": seen.samples,
                 "since": seen.since,
@@ -161,8 +161,12 @@ def _reserve_more(history: ShareHistory, holders: list[ContainerPast], reserved:
 def _mostly_used(history: ShareHistory, holders: list[ContainerPast]) -> int:
     """MiB to reserve: a tenth above what each had in 95 % of the samples, and at least room for its CUDA contexts."""
     share = history.share
-    asked = [one.granted for one in history.containers if one.granted and one.granted < share.memory_default_mib]
-    mostly = memory_for(max(one.memory_p95 for one in holders))
+    asked = [
+        container.granted
+        for container in history.containers
+        if container.granted and container.granted < share.memory_default_mib
+    ]
+    mostly = memory_for(max(container.memory_p95 for container in holders))
     return max([mostly, least_memory(share, threads=100), *asked])
 
 

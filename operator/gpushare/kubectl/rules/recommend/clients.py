@@ -36,8 +36,8 @@ def other_number(history: ShareHistory) -> tuple[list[Advice], list[str]]:
     seen, gpus = history.clients, [gpu for gpu in history.gpus if gpu.samples]
     if seen is None or not gpus:
         return [], []
-    if found := _too_much_memory(history, seen, gpus):
-        return [found], []
+    if advice := _too_much_memory(history, seen, gpus):
+        return [advice], []
     if is_often_full(history):
         return _more(history, seen, gpus)
     return _never_held(history, seen, gpus)
@@ -245,9 +245,9 @@ def _too_much_memory(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPa
     holders = with_default(history)
     if not share.clients.memory.overcommit or not known or not holders:
         return None
-    fullest, most = max(known, key=lambda one: one[1] / (one[0].memory_mib or math.inf))
+    fullest, most = max(known, key=lambda gpu_use: gpu_use[1] / (gpu_use[0].memory_mib or math.inf))
     usable = fullest.memory_mib - CONTEXT_RESERVE_MIB
-    each = memory_for(max(one.memory_most for one in holders))
+    each = memory_for(max(holder.memory_most for holder in holders))
     wanted = max(1, usable // each)
     if most * HEADROOM <= usable or wanted >= now:
         return None

@@ -33,8 +33,8 @@ def smaller_default(history: ShareHistory) -> tuple[list[Advice], list[str]]:
     default = share.memory_default_mib
     if default - wanted < max(MEMORY_STEP_MIB, WORTH * default):
         return [], _full_grants(holders)
-    most = max(holders, key=lambda one: one.memory_most)
-    p95 = max(one.memory_p95 for one in holders)
+    most = max(holders, key=lambda holder: holder.memory_most)
+    p95 = max(holder.memory_p95 for holder in holders)
     saved = (default - wanted) * share.clients.per_gpu
     why = (
         f"none of {len(holders)} containers with the default was seen with more than {format_mib(most.memory_most)} "
@@ -68,9 +68,9 @@ def with_default(history: ShareHistory) -> list[ContainerPast]:
     """Containers that say how much the default must be. One that has more, from before a change, is among them."""
     default, above = history.share.memory_default_mib, not _may_ask_for_more(history.share)
     return [
-        one
-        for one in history.containers
-        if one.granted == default or (above and one.granted is not None and one.granted > default)
+        container
+        for container in history.containers
+        if container.granted == default or (above and container.granted is not None and container.granted > default)
     ]
 
 
@@ -79,12 +79,23 @@ def enough_memory(history: ShareHistory) -> int | None:
     holders, share = with_default(history), history.share
     if not holders:
         return None
-    wanted = max(memory_for(max(one.memory_most for one in holders)), least_memory(share, share.clients.threads.max))
+    wanted = max(
+        memory_for(max(container.memory_most for container in holders)), least_memory(share, share.clients.threads.max)
+    )
     if _may_ask_for_more(share):
         return wanted
     # Nobody may ask for more than the default, so that it must not fall below what is asked for.
     default = share.memory_default_mib
-    return max([wanted, *(one.granted for one in history.containers if one.granted and one.granted < default)])
+    return max(
+        [
+            wanted,
+            *(
+                container.granted
+                for container in history.containers
+                if container.granted and container.granted < default
+            ),
+        ]
+    )
 
 
 def least_memory(share: GpuShare, threads: int) -> int:
@@ -108,7 +119,7 @@ def _may_ask_for_more(share: GpuShare) -> bool:
 
 
 def _full_grants(holders: Sequence[ContainerPast]) -> list[str]:
-    full = [one for one in holders if one.granted and one.memory_most >= FULL * one.granted]
+    full = [holder for holder in holders if holder.granted and holder.memory_most >= FULL * holder.granted]
     if not full:
         return []
     return [

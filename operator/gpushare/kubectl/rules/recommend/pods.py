@@ -41,11 +41,11 @@ def _large(history: ShareHistory, seen: Observed) -> list[Advice]:
         return []
     memory_of = {gpu.uuid: gpu.memory_mib for gpu in history.gpus}
     beside = min(share.memory_default_mib, enough_memory(history) or share.memory_default_mib)
-    found: dict[tuple[str, str], ContainerPast] = {}
-    for one in sorted(history.containers, key=lambda one: one.memory_most):
-        usable = memory_of.get(one.uuid, 0) - CONTEXT_RESERVE_MIB
-        if usable > 0 and usable - memory_for(one.memory_most) < beside:
-            found[one.workload, one.container] = one
+    largest: dict[tuple[str, str], ContainerPast] = {}
+    for past in sorted(history.containers, key=lambda past: past.memory_most):
+        usable = memory_of.get(past.uuid, 0) - CONTEXT_RESERVE_MIB
+        if usable > 0 and usable - memory_for(past.memory_most) < beside:
+            largest[past.workload, past.container] = past
     return [
         Advice(
             AdviceKind.OWN_GPU,
@@ -53,18 +53,18 @@ def _large(history: ShareHistory, seen: Observed) -> list[Advice]:
             workload,
             f"a slot of {share.name}",
             "a whole GPU",
-            f"its container {container} was seen with {format_mib(one.memory_most)} of the GPU's "
-            f"{format_mib(memory_of[one.uuid])} in {one.samples} samples: beside that and a tenth more there is no "
+            f"its container {container} was seen with {format_mib(past.memory_most)} of the GPU's "
+            f"{format_mib(memory_of[past.uuid])} in {past.samples} samples: beside that and a tenth more there is no "
             f"room for a client of {format_mib(beside)}",
             sureness_of(history, seen),
             {
-                "mostUsedMiB": one.memory_most,
-                "gpuMiB": memory_of[one.uuid],
-                "samples": one.samples,
+                "mostUsedMiB": past.memory_most,
+                "gpuMiB": memory_of[past.uuid],
+                "samples": past.samples,
                 "since": seen.since,
             },
         )
-        for (workload, container), one in found.items()
+        for (workload, container), past in largest.items()
     ]
 
 
@@ -78,8 +78,12 @@ def _faulting(history: ShareHistory, seen: Observed) -> list[Advice]:
     if len(faults) < LEAST_FAULTS or not neighbours:
         return []
     there = Counter(workload for fault in faults for workload in fault.present)
-    chances = {one: stay(history, one) ** len(faults) for one, times in there.items() if times == len(faults)}
-    suspects = [one for one, chance in chances.items() if chance <= BY_CHANCE]
+    chances = {
+        workload_there: stay(history, workload_there) ** len(faults)
+        for workload_there, times in there.items()
+        if times == len(faults)
+    }
+    suspects = [workload_there for workload_there, chance in chances.items() if chance <= BY_CHANCE]
     if len(suspects) != 1:
         return []
     (suspect,) = suspects
@@ -111,20 +115,26 @@ def stay(history: ShareHistory, workload: str) -> float:
     uuids = {fault.uuid for fault in history.faults}
     samples = sum(gpu.samples for gpu in history.gpus if gpu.uuid in uuids)
     # One sample more for each: it may have come after one and gone before the next.
-    there = sum(one.samples + 1 for one in history.containers if one.uuid in uuids and one.workload == workload)
+    there = sum(
+        container.samples + 1
+        for container in history.containers
+        if container.uuid in uuids and container.workload == workload
+    )
     return min(1.0, there / samples) if samples else 1.0
 
 
 def unused_parts(nodes: Iterable[GpuNode], shares: Sequence[str], now: datetime) -> list[Advice]:
     """Containers that have held a part of a GPU for a day and more without a client, by their agents' own record."""
-    found = [
+    parts = [
         (now - parse_timestamp(part.unused_since), part)
         for node in nodes
         if not node.silence
         for part in node.status.unused
         if part.share in shares
     ]
-    lasting = sorted((one for one in found if one[0].total_seconds() >= DAY), key=lambda one: -one[0])
+    lasting = sorted(
+        (aged_part for aged_part in parts if aged_part[0].total_seconds() >= DAY), key=lambda aged_part: -aged_part[0]
+    )
     return [
         Advice(
             AdviceKind.UNUSED,

@@ -23,9 +23,9 @@ def recommend(history: ShareHistory) -> ShareAdvice:
     memory, of_memory = smaller_default(history)
     number, of_number = other_number(history)
     lending = borrowing(history)
-    raised = any(one.figures.get("clients", 0) > history.share.clients.per_gpu for one in lending)
+    raised = any(item.figures.get("clients", 0) > history.share.clients.per_gpu for item in lending)
     if lending:  # it says what to reserve, and how many clients then fit
-        memory, number = [], [one for one in number if one.kind is not AdviceKind.MORE_CLIENTS]
-    more = raised or any(one.kind is AdviceKind.MORE_CLIENTS for one in number)
+        memory, number = [], [item for item in number if item.kind is not AdviceKind.MORE_CLIENTS]
+    more = raised or any(item.kind is AdviceKind.MORE_CLIENTS for item in number)
     advice = (*lending, *memory, *number, *idle_threads(history, more), *own_gpu(history))
     return ShareAdvice(history, advice, tuple(dict.fromkeys([*of_memory, *([] if raised else of_number)])))

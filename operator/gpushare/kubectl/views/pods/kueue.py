@@ -24,13 +24,15 @@ class QueueHold:
 def workload_of(pod: Pod, workloads: Iterable[Object]) -> Object | None:
     """The Workload of the pod, or of the Job or other object that made it; None where no queue has it."""
     metadata = pod["metadata"]
-    uids = {metadata.get("uid")} | {it.get("uid") for it in metadata.get("ownerReferences") or ()}
-    return _newest(it for it in workloads if any(owner.get("uid") in uids for owner in _owners(it)))
+    uids = {metadata.get("uid")} | {item.get("uid") for item in metadata.get("ownerReferences") or ()}
+    return _newest(item for item in workloads if any(owner.get("uid") in uids for owner in _owners(item)))
 
 
 def workload_named(workloads: Iterable[Object], is_it: Callable[[str], bool]) -> Object | None:
     """That of an object whose name satisfies `is_it`, such as a Job which has no pod yet."""
-    return _newest(it for it in workloads if any(is_it(str(owner.get("name"))) for owner in _owners(it)))
+    return _newest(
+        workload for workload in workloads if any(is_it(str(owner.get("name"))) for owner in _owners(workload))
+    )
 
 
 def hold(workload: Object) -> QueueHold | None:
@@ -55,7 +57,9 @@ def _message(workload: Object) -> str:
         return str(reserved.get("message") or "") or "Kueue has not looked at it yet"
     checks = (workload.get("status") or {}).get("admissionChecks") or ()
     waits = [
-        f"{it.get('name')} is {it.get('state')}: {it.get('message')}" for it in checks if it.get("state") != "Ready"
+        f"{check.get('name')} is {check.get('state')}: {check.get('message')}"
+        for check in checks
+        if check.get("state") != "Ready"
     ]
     return f"its quota is reserved, but not every admission check has passed: {'; '.join(waits)}".removesuffix(": ")
 
@@ -66,7 +70,7 @@ def _active(workload: Object) -> bool:
 
 def _condition(workload: Object, kind: str) -> dict[str, Any]:
     conditions = (workload.get("status") or {}).get("conditions") or ()
-    return next((it for it in conditions if it.get("type") == kind), {})
+    return next((item for item in conditions if item.get("type") == kind), {})
 
 
 def _is_true(workload: Object, kind: str) -> bool:
@@ -78,4 +82,4 @@ def _owners(workload: Object) -> list[Object]:
 
 
 def _newest(workloads: Iterable[Object]) -> Object | None:
-    return max(workloads, key=lambda it: str(it["metadata"].get("creationTimestamp")), default=None)
+    return max(workloads, key=lambda workload: str(workload["metadata"].get("creationTimestamp")), default=None)

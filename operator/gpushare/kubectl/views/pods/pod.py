@@ -59,14 +59,21 @@ def asked_shares(facts: PodFacts) -> list[str]:
 def _shares_of(resource: str, facts: PodFacts) -> list[str]:
     """Several shares may give whole GPUs under one name, each on nodes of its own."""
     share = names.share_of_resource(resource)
-    return [share] if share is not None else [it.name for it in facts.shares.values() if it.resource == resource]
+    return (
+        [share]
+        if share is not None
+        else [share_model.name for share_model in facts.shares.values() if share_model.resource == resource]
+    )
 
 
 def own_claims(facts: PodFacts) -> list[Object]:
     """Its claims for our devices."""
-    status = {it["name"]: it.get("resourceClaimName") for it in _listed(facts.pod, "status", "resourceClaimStatuses")}
+    status = {
+        item["name"]: item.get("resourceClaimName") for item in _listed(facts.pod, "status", "resourceClaimStatuses")
+    }
     wanted = {
-        it.get("resourceClaimName") or status.get(it["name"]) for it in _listed(facts.pod, "spec", "resourceClaims")
+        item.get("resourceClaimName") or status.get(item["name"])
+        for item in _listed(facts.pod, "spec", "resourceClaims")
     }
     return [
         claim
@@ -76,21 +83,21 @@ def own_claims(facts: PodFacts) -> list[Object]:
 
 
 def claim_shares(claims: Sequence[Object]) -> list[str]:
-    parsed = (names.parse_device_class(one) for claim in claims for one in requested_classes(claim))
-    return list(dict.fromkeys(found[0] for found in parsed if found))
+    parsed = (names.parse_device_class(class_name) for claim in claims for class_name in requested_classes(claim))
+    return list(dict.fromkeys(parts[0] for parts in parsed if parts))
 
 
 def gpus(facts: PodFacts) -> list[PodGpu]:
     """As the GpuNodes show it; none where the pod holds nothing, or is not among the pods that are listed."""
     allocated = {result.get("device") for claim in own_claims(facts) for result in allocation_results(claim)}
-    found = []
+    held = []
     for node in [facts.node] if facts.node else []:
         daemons = {daemon.uuid: daemon for daemon in node.status.daemons}
         products = {gpu.uuid: gpu.product for gpu in node.status.gpus}
         for holder in node.status.holders:
             if facts.name in holder.pods or names.device_name(holder.uuid) in allocated:
                 others = [pod for pod in holder.pods if pod != facts.name]
-                found.append(
+                held.append(
                     PodGpu(
                         node.name,
                         holder.uuid,
@@ -100,14 +107,16 @@ def gpus(facts: PodFacts) -> list[PodGpu]:
                         others,
                     )
                 )
-    return found
+    return held
 
 
 def grants(facts: PodFacts) -> Iterator[tuple[str, str]]:
     """(container, what it may use)."""
     for container in containers(facts.pod):
         asked = [
-            (it, amount, shares[0]) for it, amount in limits(container).items() if (shares := _shares_of(it, facts))
+            (asked_for, amount, shares[0])
+            for asked_for, amount in limits(container).items()
+            if (shares := _shares_of(asked_for, facts))
         ]
         if not asked:
             continue

@@ -25,14 +25,16 @@ def trouble(pod: Pod) -> Trouble | None:
     status = pod.get("status") or {}
     if phase(pod) == "Failed" and status.get("reason"):
         return Trouble(str(status["reason"]), _said(status), "its controller makes a new pod; create a bare one again")
-    scheduled = next((it for it in status.get("conditions") or () if it.get("type") == "PodScheduled"), None)
+    scheduled = next(
+        (condition for condition in status.get("conditions") or () if condition.get("type") == "PodScheduled"), None
+    )
     if scheduled is not None and scheduled.get("status") == "False":
         return Trouble(str(scheduled.get("reason") or "Unschedulable"), _said(scheduled), "")
     return next(_of_containers(pod), None)
 
 
 def _of_containers(pod: Pod) -> Iterator[Trouble]:
-    images = {str(it.get("name")): str(it.get("image") or "") for it in containers(pod, ephemeral=True)}
+    images = {str(listed.get("name")): str(listed.get("image") or "") for listed in containers(pod, ephemeral=True)}
     namespace, name = full_name(pod).split("/")
     for status in container_statuses(pod):
         container = str(status.get("name"))
@@ -71,4 +73,4 @@ def _said(part: Any) -> str:
 
 
 def _main_containers(pod: Pod) -> set[str]:
-    return {str(it.get("name")) for it in (pod.get("spec") or {}).get("containers") or ()}
+    return {str(container.get("name")) for container in (pod.get("spec") or {}).get("containers") or ()}

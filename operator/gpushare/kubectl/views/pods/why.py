@@ -81,7 +81,7 @@ def _queued(name: str, held: QueueHold) -> WhyAnswer:
 
 def refused(name: str, namespace: str, failures: Iterable[Object]) -> WhyAnswer | None:
     """Why a controller could not make the pod `name`, or one of the owner `name`. `failures`: events FailedCreate."""
-    own = [it for it in failures if _is_of(str((it.get("involvedObject") or {}).get("name", "")), name)]
+    own = [failure for failure in failures if _is_of(str((failure.get("involvedObject") or {}).get("name", "")), name)]
     if not own:
         return None
     event = max(own, key=last_seen)
@@ -143,12 +143,14 @@ def why(facts: PodFacts) -> WhyAnswer:
     if not (pod.get("spec") or {}).get("nodeName"):
         return _unscheduled(facts, asked, claims, source)
     if not asked:
-        found = trouble(pod)
-        cause = f"; it does not run: {found.cause}" if found else ""
+        problem = trouble(pod)
+        cause = f"; it does not run: {problem.cause}" if problem else ""
         sentence = f"it asks for no slot and no claim of a share{cause}"
-        return WhyAnswer(facts.name, Stage.START if found else Stage.RUNNING, sentence, source, held=found is not None)
-    if (found := trouble(pod)) is not None:
-        return _not_started(facts, found, source)
+        return WhyAnswer(
+            facts.name, Stage.START if problem else Stage.RUNNING, sentence, source, held=problem is not None
+        )
+    if (problem := trouble(pod)) is not None:
+        return _not_started(facts, problem, source)
     if phase(pod) != "Running":
         return _starting(facts, source)
     return _running(facts, source)
@@ -163,16 +165,16 @@ def _ended(facts: PodFacts, source: str) -> WhyAnswer:
     ended = next(_warnings(facts, (EventReason.CLIENT_TERMINATED, EventReason.PROCESS_ENDED)), None)
     if phase(facts.pod) == "Succeeded":
         return WhyAnswer(facts.name, Stage.ENDED, "it has ended with success", source, held=False)
-    found = trouble(facts.pod)
-    cause = found.cause if found else f"{reason}: {message}".strip(": ")
+    problem = trouble(facts.pod)
+    cause = problem.cause if problem else f"{reason}: {message}".strip(": ")
     if ended is not None:
         cause = f"{cause}; {ended.get('reason')}: {ended.get('message')}"
-    return WhyAnswer(facts.name, Stage.ENDED, f"it has failed: {cause}", source, found.hint if found else "")
+    return WhyAnswer(facts.name, Stage.ENDED, f"it has failed: {cause}", source, problem.hint if problem else "")
 
 
 def _unscheduled(facts: PodFacts, asked: Sequence[str], claims: Sequence[Object], source: str) -> WhyAnswer:
     pod, name = facts.pod, facts.name
-    gates = [str(it.get("name")) for it in (pod.get("spec") or {}).get("schedulingGates") or ()]
+    gates = [str(gate.get("name")) for gate in (pod.get("spec") or {}).get("schedulingGates") or ()]
     if gates:
         workload = workload_of(pod, facts.workloads)
         if workload and (held := hold(workload)):
@@ -184,7 +186,10 @@ def _unscheduled(facts: PodFacts, asked: Sequence[str], claims: Sequence[Object]
             sentence = f'it asks for a slot of GpuShare "{share}", which does not exist'
             return WhyAnswer(name, Stage.SCHEDULER, sentence, source, f"there are {', '.join(sorted(facts.shares))}")
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    said = next((str(it.get("message") or "") for it in conditions if it.get("type") == "PodScheduled"), None)
+    said = next(
+        (str(condition.get("message") or "") for condition in conditions if condition.get("type") == "PodScheduled"),
+        None,
+    )
     if said is None:
         scheduler = (pod.get("spec") or {}).get("schedulerName", "default-scheduler")
         return WhyAnswer(name, Stage.SCHEDULER, f"the scheduler {scheduler} has not looked at it yet", source)
@@ -230,15 +235,15 @@ def _claim_pending(facts: PodFacts, claim: Object, said: str) -> WhyAnswer:
     return WhyAnswer(facts.name, Stage.SCHEDULER, f"its claim is not allocated: {said}", f"resourceclaim/{full}")
 
 
-def _not_started(facts: PodFacts, found: Trouble, source: str) -> WhyAnswer:
-    gate = _GATE.search(found.cause)
+def _not_started(facts: PodFacts, problem: Trouble, source: str) -> WhyAnswer:
+    gate = _GATE.search(problem.cause)
     if gate is None:
-        stage = Stage.GATE if "gpushare: " in found.cause else Stage.START
-        if found.reason in ("ContainerCreating", "PodInitializing"):
+        stage = Stage.GATE if "gpushare: " in problem.cause else Stage.START
+        if problem.reason in ("ContainerCreating", "PodInitializing"):
             return _starting(facts, source)
-        return WhyAnswer(facts.name, stage, f"it does not run: {found.cause}", source, found.hint)
+        return WhyAnswer(facts.name, stage, f"it does not run: {problem.cause}", source, problem.hint)
     node, uuid = facts.node, gate["uuid"]
-    daemon = next((it for it in node.status.daemons if it.uuid == uuid), None) if node else None
+    daemon = next((item for item in node.status.daemons if item.uuid == uuid), None) if node else None
     where = f"gpunode/{node.name}" if node else source
     if daemon is None:
         state = "its share no longer has it" if node else "its state cannot be read"
@@ -253,7 +258,7 @@ def _not_started(facts: PodFacts, found: Trouble, source: str) -> WhyAnswer:
 
 
 def _starting(facts: PodFacts, source: str) -> WhyAnswer:
-    failed = max((it for it in facts.events if it.get("type") == "Warning"), key=last_seen, default=None)
+    failed = max((event for event in facts.events if event.get("type") == "Warning"), key=last_seen, default=None)
     if failed is None:
         return WhyAnswer(facts.name, Stage.START, "it is scheduled, and its containers are being started", source)
     sentence = f"its containers are being started; the last warning is {failed.get('reason')}: {failed.get('message')}"
@@ -264,9 +269,9 @@ def _running(facts: PodFacts, source: str) -> WhyAnswer:
     has = "; ".join(f"{container} has {amounts}" for container, amounts in grants(facts))
     where = " and ".join(f"GPU {gpu.uuid} of node {gpu.node}" for gpu in gpus(facts))
     sentence = f"it runs{f' on {where}' if where else ''}{f': {has}' if has else ''}"
-    found = findings(facts)
-    if found:
-        sentence += f"; above its grant: {found[0].reason}: {found[0].message}"
+    above = findings(facts)
+    if above:
+        sentence += f"; above its grant: {above[0].reason}: {above[0].message}"
         return WhyAnswer(facts.name, Stage.RUNNING, sentence, f"gpunode/{(facts.pod['spec'])['nodeName']}, findings")
     bad = (EventReason.ATTACH_REFUSED, EventReason.CLIENT_FAULTED, EventReason.DUPLICATE_ALLOCATION)
     warning = next(_warnings(facts, bad), None)
@@ -279,7 +284,7 @@ def _running(facts: PodFacts, source: str) -> WhyAnswer:
 def _started(pod: Pod) -> str:
     """When the first of its present containers began; an event from before is about another one."""
     running = [(status.get("state") or {}).get("running") or {} for status in container_statuses(pod)]
-    return min((str(it["startedAt"]) for it in running if it.get("startedAt")), default="")
+    return min((str(state["startedAt"]) for state in running if state.get("startedAt")), default="")
 
 
 def _warnings(facts: PodFacts, reasons: Sequence[EventReason]) -> Iterator[Object]:
