@@ -258,7 +258,7 @@ $(DOCS)/.complete:
 .PHONY: docs
 docs: $(DOCS)/.complete ## the documentation as a site in build/site; a dead link, image or reference or an orphan page fails it
 	@rm -rf build/site
-	@PYTHONPATH=operator:workload $(DOCS)/bin/sphinx-build --quiet --fail-on-warning --nitpicky --fresh-env -d build/doctrees -c docs . build/site
+	@$(DOCS)/bin/sphinx-build --quiet --fail-on-warning --nitpicky --fresh-env -d build/doctrees -c docs . build/site
 	@echo "build/site/index.html"
 
 .PHONY: lock

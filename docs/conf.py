@@ -1,8 +1,8 @@
 """The documentation as a site: `make docs`.
 
-Guarantees: the site is made without the network and loads nothing from it; a dead link, anchor, image or Python
-reference, and a page that the navigation does not reach, fail the build. The navigation is what docs/index.md and the
-README.md of each folder list, in their order: no second list has to be kept.
+Guarantees: the site is made without the network and loads nothing from it; a dead link, anchor or image, and a
+page that the navigation does not reach, fail the build. The navigation is what docs/index.md and the README.md of each
+folder list, in their order: no second list has to be kept.
 
 The site holds two trees of the repository, docs/ and the pages of measurements/: so its source is the repository
 itself, and links between the two are the same on the site and on a Git host.
@@ -12,23 +12,16 @@ itself, needs no other host, and is maintained; MkDocs 1 has had no release sinc
 announced the end of its maintenance for November 2026.
 """
 
-import inspect
 import re
 import tomllib
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from docutils.utils import new_document
-from myst_parser.parsers.sphinx_ import MystParser
-from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.transforms import SphinxTransform
-from sphinx.util.docutils import SphinxDirective
 
 DOCS = Path(__file__).parent
 REPOSITORY = DOCS.parent
@@ -36,7 +29,7 @@ REPOSITORY = DOCS.parent
 project = "gpushare"
 release = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
 html_title = f"gpushare {release}"
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser"]
 root_doc = "docs/index"
 include_patterns = ["docs/**", "measurements/README.md", "measurements/pages/**"]
 
@@ -55,17 +48,6 @@ html_theme_options = {
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
-
-autodoc_member_order = "bysource"
-autodoc_typehints = "signature"
-autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True}
-autodoc_preserve_defaults = True
-python_use_unqualified_type_names = True
-python_maximum_signature_line_length = 88
-add_module_names = False
-# Only the public modules have pages, and no inventory is fetched: what a signature names besides is plain text.
-nitpick_ignore_regex = [("py:.*", r".*")]
 
 _ENTRY = re.compile(r"^(?:- |\| )\[([^]]+)\]\(([^)#:]+)\.md\)", re.MULTILINE)
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -109,58 +91,6 @@ class LinksOutOfTheSite(SphinxTransform):
                 link.replace_self(nodes.inline("", "", *link.children))
 
 
-class Markdown(SphinxDirective):
-    """Its content as Markdown: our docstrings are written in it, autodoc expects reStructuredText."""
-
-    has_content = True
-
-    def run(self) -> list[nodes.Node]:
-        document = new_document(self.env.docname, self.state.document.settings)
-        MystParser().parse("\n".join(self.content), document)
-        return document.children
-
-
-def docstring_as_markdown(_: Sphinx, what: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
-    """Wrap a docstring in `markdown`, and append a model's fields with their descriptions, or an enum's values."""
-    del name, options
-    if what == "class" and isinstance(thing, type) and issubclass(thing, Enum):
-        lines += ["", ", ".join(f"`{member.value}`" for member in thing)]
-    if what == "class" and isinstance(thing, type) and issubclass(thing, BaseModel):
-        lines[:] = [*([] if thing.__doc__ == BaseModel.__doc__ else lines), "", *_fields(thing)]
-    if any(lines):
-        lines[:] = [".. markdown::", "", *(f"   {line}" for line in lines), ""]
-
-
-def _fields(model: type[BaseModel]) -> list[str]:
-    return [
-        f"- `{name}`"
-        + (f" = `{field.default}`" if field.default not in (PydanticUndefined, None, "") else "")
-        + (f": {field.description}" if field.description else "")
-        for name, field in model.model_fields.items()
-        if name in model.__annotations__
-    ]
-
-
-def choose_members(_: Sphinx, what: str, name: str, thing: object, skip: bool, options: Any) -> bool | None:
-    """Models, enums and functions stand in the reference without a docstring too; Pydantic's settings never do."""
-    del skip, options
-    if name == "model_config":
-        return True
-    model_or_enum = isinstance(thing, type) and issubclass(thing, BaseModel | Enum)
-    function = what == "module" and inspect.isfunction(thing) and not name.startswith("_")
-    return False if model_or_enum or function else None
-
-
-def shorten_signature(
-    _: Sphinx, what: str, name: str, thing: object, options: Any, signature: str | None, returned: str | None
-) -> tuple[str | None, str | None]:
-    """None of models and enums, whose fields and values are listed; a default that a factory makes is `...`."""
-    del what, name, options
-    if isinstance(thing, type) and issubclass(thing, BaseModel | Enum):
-        return "", None
-    return signature and signature.replace("<factory>", "..."), returned
-
-
 def lead_to_the_index(app: Sphinx, error: Exception | None) -> None:
     """Write an index.html that leads to that of docs/."""
     if error is None:
@@ -181,10 +111,6 @@ def check_offline(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", add_navigation)
-    app.connect("autodoc-process-docstring", docstring_as_markdown)
-    app.connect("autodoc-skip-member", choose_members)
-    app.connect("autodoc-process-signature", shorten_signature)
     app.connect("build-finished", lead_to_the_index)
     app.connect("build-finished", check_offline)
-    app.add_directive("markdown", Markdown)
     app.add_transform(LinksOutOfTheSite)

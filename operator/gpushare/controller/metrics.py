@@ -29,7 +29,7 @@ CONDITION = Family(
     "gpushare_share_condition", "1 if the condition of the GpuShare is True, else 0.", ("share", "condition")
 )
 REASON = Family(
-    "gpushare_share_reason", "1 for the reason of the condition Ready (docs/troubleshooting.md).", ("share", "reason")
+    "gpushare_share_reason", "1 for the reason of the condition Ready (docs/reasons.md).", ("share", "reason")
 )
 MATCHING = Family("gpushare_share_gpus_matching", "GPUs that the share's selectors match.", SHARE)
 ASSIGNED = Family("gpushare_share_gpus_assigned", "GPUs that belong to the share.", SHARE)
@@ -37,7 +37,7 @@ READY = Family("gpushare_share_gpus_ready", "Assigned GPUs whose MPS daemon is v
 DRAINING = Family("gpushare_share_gpus_draining", "Assigned GPUs that leave the share once idle.", SHARE)
 UNAVAILABLE = Family(
     "gpushare_share_gpus_unavailable",
-    "GPUs that cannot be taken, by reason; of other products only where none matches (docs/troubleshooting.md).",
+    "GPUs that cannot be taken, by reason; of other products only where none matches (docs/reasons.md).",
     ("share", "reason"),
 )
 SLOTS = Family("gpushare_share_slots", "Slots on the share's ready GPUs.", SHARE)

@@ -1,4 +1,4 @@
-"""Which pods dcgm-exporter names beside the figures of a GPU, as docs/dcgm-exporter.md says.
+"""Which pods dcgm-exporter names beside the figures of a GPU, as docs/metrics.md says.
 
 Opt-in (`make dcgm-test SOURCE=DIR`): DIR is a copy of github.com/NVIDIA/dcgm-exporter. Its mapping runs as it is,
 against the kubelet and the API server of a real cluster; only the values, which DCGM would give, are made up.

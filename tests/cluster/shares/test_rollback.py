@@ -1,4 +1,4 @@
-"""A node goes from NVIDIA's device plugin to gpushare and back, as docs/rollback.md says.
+"""A node goes from NVIDIA's device plugin to gpushare and back, as docs/upgrading.md says.
 
 In the place of NVIDIA's plugin stands one of the test's own, which offers nvidia.com/gpu to the real kubelet.
 """

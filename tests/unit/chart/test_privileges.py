@@ -37,5 +37,5 @@ def test_the_page_on_security_has_the_privileges_of_every_container() -> None:
         "a workload of the chart is not in the table"
     )
     rendered = "\n".join(table(pods))
-    security = (REPOSITORY / "docs" / "security.md").read_text()
-    assert rendered in security, f"docs/security.md should have\n{rendered}"
+    page = (REPOSITORY / "docs" / "threats.md").read_text()
+    assert rendered in page, f"docs/threats.md should have\n{rendered}"

@@ -16,13 +16,12 @@ from gpushare.webhook.shares import validate_share
 from localcluster.paths import REPOSITORY
 from tests.unit.docs.exported import exposed
 
-TROUBLESHOOTING = (REPOSITORY / "docs" / "troubleshooting.md").read_text()
-README = (REPOSITORY / "README.md").read_text()
+REASONS = (REPOSITORY / "docs" / "reasons.md").read_text()
 
 
 @pytest.mark.parametrize("reason", [*ShareReason, *GpuReason, *DaemonReason, *FINDING_REASONS, *RefusedAttach])
 def test_every_reason_is_explained(reason: str) -> None:
-    assert f"| `{reason}` |" in TROUBLESHOOTING
+    assert f"| `{reason}` |" in REASONS
 
 
 def test_the_page_of_events_has_a_line_for_each_reason_and_no_other() -> None:
@@ -31,7 +30,7 @@ def test_the_page_of_events_has_a_line_for_each_reason_and_no_other() -> None:
 
 
 def test_the_page_of_metrics_has_a_line_for_each_metric_as_it_is_exported_and_no_other() -> None:
-    page = (REPOSITORY / "docs" / "metrics.md").read_text()
+    page = (REPOSITORY / "docs" / "metrics-list.md").read_text()
     told = re.findall(r"^\| `(gpushare_\w+)` \| (\w+) \| ([\w, ]*) \| (.*) \|$", page, re.MULTILINE)
     assert sorted(told) == sorted({(it.name, it.kind, ", ".join(it.labels), it.help) for it in exposed()})
 
@@ -60,7 +59,7 @@ def test_the_examples_that_are_shown_are_the_files_that_are_run(page: str, file:
 def test_what_the_collectors_example_renames_are_metrics_and_labels_of_ours() -> None:
     """What no cluster of every run shows: the test with a Collector itself is opt-in."""
     text = (REPOSITORY / "examples" / "opentelemetry.yaml").read_text()
-    page = (REPOSITORY / "docs" / "opentelemetry.md").read_text()
+    page = (REPOSITORY / "docs" / "metrics.md").read_text()
     ours = {it.name for it in exposed()}
     assert set(re.findall(r"\bgpushare_\w+(?![\w*.])", text + page)) <= ours
     assert set(re.findall(r'"(gpushare_\w+)"', text)) <= set(re.findall(r"`(gpushare_\w+)`", page)), "the page says so"

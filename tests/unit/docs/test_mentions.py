@@ -1,4 +1,4 @@
-"""What chart, code and examples say of the documentation: every page and heading that they name is there."""
+"""What chart, code and examples say of the documentation, and pages of the code: what they name is there."""
 
 import re
 from collections.abc import Iterator
@@ -46,6 +46,19 @@ def dead(mention: Mention, root: Path = REPOSITORY) -> str | None:
 
 
 MENTIONS = sorted({found for room in ROOMS for path in files(REPOSITORY / room) for found in mentions(path)})
+
+
+IN_CODE = re.compile(
+    r"`((?:charts|examples|localcluster|measurements|native|operator|release|tests|workload)/[\w./-]*\w)`"
+)
+PAGES = [*sorted((REPOSITORY / "docs").rglob("*.md")), *sorted(REPOSITORY.glob("*.md"))]
+NAMED = sorted({(page, path) for page in PAGES for path in IN_CODE.findall(page.read_text())})
+WRITTEN_BY_RUNS = {"tests/cluster/long-run.json"}
+
+
+@pytest.mark.parametrize(("page", "path"), NAMED, ids=[f"{page.stem}-{path}" for page, path in NAMED])
+def test_a_file_that_a_page_names_is_there(page: Path, path: str) -> None:
+    assert path in WRITTEN_BY_RUNS or (REPOSITORY / path).exists(), f"{page.name} names {path}"
 
 
 def test_chart_and_code_name_pages() -> None:

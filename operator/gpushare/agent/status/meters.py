@@ -67,7 +67,7 @@ class NodeMeters:
 
         self._attach_refused = Counter(
             "gpushare_attach_refused",
-            "Processes that the GPU's attach broker refused while this agent ran, by reason (docs/troubleshooting.md).",
+            "Processes that the GPU's attach broker refused while this agent ran, by reason (docs/reasons.md).",
             ["share", "reason"],
             registry=registry,
         )

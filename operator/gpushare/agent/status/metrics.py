@@ -56,7 +56,7 @@ BYPASSING = Family(
     SHARED,
 )
 READY = Family("gpushare_daemon_ready", "1 if the GPU's MPS daemon is verified and takes clients, else 0.", SHARED)
-REASON = Family("gpushare_daemon_reason", "1 for the present reason (docs/troubleshooting.md).", (*SHARED, "reason"))
+REASON = Family("gpushare_daemon_reason", "1 for the present reason (docs/reasons.md).", (*SHARED, "reason"))
 RESTARTS = Family(
     "gpushare_daemon_restarts",
     "Times that the GPU's MPS daemon was started again after it had ended by itself, or with its container.",

@@ -1,4 +1,4 @@
-"""docs/dcgm-exporter.md: its queries are those that Prometheus' engine is tested with, and read what is exported."""
+"""docs/metrics.md: its queries are those that Prometheus' engine is tested with, and read what is exported."""
 
 import re
 from typing import Any
@@ -10,7 +10,7 @@ from localcluster.paths import REPOSITORY
 from tests.unit.docs.exported import exposed
 from tests.unit.docs.promql import parse
 
-PAGE = (REPOSITORY / "docs" / "dcgm-exporter.md").read_text()
+PAGE = (REPOSITORY / "docs" / "metrics.md").read_text()
 QUERIES = re.findall(r"```promql\n(.*?)```", PAGE, re.DOTALL)
 (CASE,) = yaml.safe_load((REPOSITORY / "tests" / "alerts" / "dcgm.yaml").read_text())["tests"]
 EXPRESSIONS: list[dict[str, Any]] = CASE["promql_expr_test"]

@@ -8,9 +8,9 @@ import pytest
 
 from localcluster.paths import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "security.md").read_text()
+PAGE = (REPOSITORY / "docs" / "threats.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/.]+)::(\w+)`", PAGE)))
-THREATS = re.findall(r"^## Threats by .*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+THREATS = re.findall(r"^## Threats by .*?(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
 ROWS = [line for section in THREATS for line in section.splitlines() if re.match(r"\| (?!threat|---)", line)]
 
 

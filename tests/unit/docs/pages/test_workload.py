@@ -1,4 +1,4 @@
-"""docs/workload.md has every scenario, its question and its flags with their defaults, and its commands can be run."""
+"""docs/workload.md has every scenario with its question, docs/scenarios.md its flags; their commands can be run."""
 
 import argparse
 import re
@@ -11,20 +11,21 @@ from gpushare_workload.scenarios import SCENARIOS
 from localcluster.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "workload.md").read_text()
+REFERENCE = (REPOSITORY / "docs" / "scenarios.md").read_text()
 SHARED = {"--help", "--grid", "--kind", "--iterations", "--elements", "--backend", "--seed"}
 """In the tables that several scenarios share; a scenario may list its own all the same."""
 
 
 COMMANDS = [
     shlex.split(line.split(" | ")[0], comments=True)
-    for block in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    for block in re.findall(r"^```sh\n(.*?)^```", PAGE + REFERENCE, re.MULTILINE | re.DOTALL)
     for line in block.splitlines()
     if line.startswith("gpushare-workload ")
 ]
 
 
 def section(name: str) -> str:
-    found = re.search(rf"^### {name}\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", REFERENCE, re.MULTILINE | re.DOTALL)
     assert found, f"no section {name}"
     return found[1]
 
@@ -32,7 +33,7 @@ def section(name: str) -> str:
 @pytest.mark.parametrize("name", list(SCENARIOS))
 def test_every_scenario_is_in_the_table_with_its_question(name: str) -> None:
     question = (SCENARIOS[name].__doc__ or "").splitlines()[0].split(": ", 1)[1]
-    assert f"| [`{name}`](#{name}) | {question} |" in PAGE
+    assert f"| [`{name}`](scenarios.md#{name}) | {question} |" in PAGE
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
