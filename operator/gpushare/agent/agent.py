@@ -46,13 +46,13 @@ from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.heartbeat import Heartbeat
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import NodeSnapshot
-from gpushare.agent.terminate.after_fault import FaultedClientReaper, GpuFault, faults_of
 from gpushare.agent.terminate.departure_guard import DepartureGuard
 from gpushare.agent.terminate.enforcement import Recorder, ViolationEnforcer
+from gpushare.agent.terminate.executor import TerminationExecutor
+from gpushare.agent.terminate.faulted import FaultedClientReaper, GpuFault, faults_of
 from gpushare.agent.terminate.kubelet_kills import KubeletKillWatcher
 from gpushare.agent.terminate.max_wait import ExpiredGpu, MaxWaitEnforcer
 from gpushare.agent.terminate.shortage import ShortageMonitor
-from gpushare.agent.terminate.terminate import ClientTerminator
 from gpushare.agent.tick import Tick
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
@@ -114,8 +114,9 @@ class Agent:
             settings, readings, gatherer, gates, self._lifecycle, self.plugins, self._delivery, latest, clock, wakeups
         )
 
-        terminator = ClientTerminator(settings.root, interfaces.control, proc, meters.count_attempt)
-        self.observer = self._observing(terminator, interfaces)
+        record, control = interfaces.recorder.record, interfaces.control
+        executor = TerminationExecutor(settings.root, control, record, clock, proc, meters.count_attempt)
+        self.observer = self._observing(executor, interfaces)
         writer = GpuNodeWriter(kube, node, clock, settings.intervals.status)
         self.status = StatusReporter(settings, readings, latest, self.observer, self._delivery, writer)
         self.health = AgentHealth(self.tick, self.status, clock)
@@ -123,12 +124,11 @@ class Agent:
         self._heartbeat = Heartbeat(
             kube, settings.namespace, node, settings.pod, clock, gpu_node, self.health.not_working
         )
-        record = interfaces.recorder.record
         self.incidents = IncidentReporter(
             settings, readings, latest, self.observer, self._files, wakeups, clock, record, proc, meters.count_refused
         )
         self._xids = XidWatch(interfaces.nvml, self.incidents.xid)
-        self._end_clients(terminator, interfaces)
+        self._end_clients(executor, interfaces)
 
     def _read_by(self, interfaces: Interfaces) -> Readings:
         settings, clock, wakeups = self._settings, self._clock, self._wakeups
@@ -144,25 +144,25 @@ class Agent:
             PreparedClaims(settings.cdi_dir),
         )
 
-    def _observing(self, terminator: ClientTerminator, interfaces: Interfaces) -> Observer:
+    def _observing(self, executor: TerminationExecutor, interfaces: Interfaces) -> Observer:
         every, clock, proc = self._settings.intervals, self._clock, interfaces.proc
         apart = every.observe * APART
         recorder = interfaces.recorder
-        enforcer = ViolationEnforcer(self._settings.node, terminator, interfaces.control, recorder, clock, proc)
+        enforcer = ViolationEnforcer(self._settings.node, executor, recorder, clock)
         usage = UsageMonitor(clock, enforcer, proc, every.clear, apart)
-        shortages = ShortageMonitor(terminator, recorder, clock, every.clear, apart, proc)
+        shortages = ShortageMonitor(executor, recorder, clock, every.clear, apart)
         return Observer(self.readings, self.latest, usage, shortages)
 
-    def _end_clients(self, terminator: ClientTerminator, interfaces: Interfaces) -> None:
+    def _end_clients(self, executor: TerminationExecutor, interfaces: Interfaces) -> None:
         """Everything that ends clients but the observer, which has its own loop."""
         kube, nvml, proc = interfaces.kube, interfaces.nvml, interfaces.proc
         node, record, pods = self._settings.node, interfaces.recorder.record, self.readings.cache.pods_by_uid
-        self._departures = DepartureGuard(nvml, pods, self._taken, terminator, record, proc=proc)
+        self._departures = DepartureGuard(nvml, pods, self._taken, executor, proc=proc)
         self._kills = KubeletKillWatcher(kube, node, pods, self._departures.add_kill)
-        self._expired = MaxWaitEnforcer(nvml, self._expired_gpus, pods, terminator, record, proc)
-        self._faulted = FaultedClientReaper(node, self._faults, pods, record, self._clock, proc)
-        self.readings.cache.follow_pods(self._departures.poke)
-        self.readings.cache.follow_pods(self._kills.poke)
+        self._expired = MaxWaitEnforcer(nvml, self._expired_gpus, pods, executor, record, proc)
+        self._faulted = FaultedClientReaper(node, self._faults, pods, executor, record, self._clock, proc)
+        self.readings.cache.follow_pods(self._departures.pods_changed)
+        self.readings.cache.follow_pods(self._kills.pods_changed)
 
     def loops(self) -> tuple[Loop, ...]:
         """Everything that runs: name, work, seconds between two turns, and the event that starts one earlier."""

@@ -91,6 +91,12 @@ class Control:
             raise NoDaemonError("no MPS control daemon serves pipe")
         return self._node.servers
 
+    def server_list(self) -> list[int]:
+        return self.sound_servers()
+
+    def clients(self, server: int) -> list[int]:
+        return self._node.listed[self._gpu]
+
     def terminate_client(self, server: int, pid: int) -> bool:
         if pid in self._node.refused:
             raise RefusedError("terminate_client", "Invalid process!")

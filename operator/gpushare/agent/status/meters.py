@@ -5,7 +5,7 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from gpushare.agent.status.metrics import FAMILIES, NodeSnapshot, samples
-from gpushare.agent.terminate.terminate import TerminationCause
+from gpushare.agent.terminate.requests import TerminationReason
 from gpushare.api.gpunode import ShareName
 from gpushare.metrics.exported import Exported
 from gpushare.mps.wire import RefusedAttach
@@ -72,9 +72,10 @@ class NodeMeters:
             registry=registry,
         )
 
-        for cause in TerminationCause:
-            self._ended.labels(cause.value)
-            self._not_ended.labels(cause.value)
+        for reason in TerminationReason:
+            if reason is not TerminationReason.FAULT:  # those get signals: their MPS daemon is never asked
+                self._ended.labels(reason.value)
+                self._not_ended.labels(reason.value)
 
     def observe_turn(self, loop: str, seconds: float) -> None:
         """One turn of a loop of the agent took so long."""
@@ -98,8 +99,8 @@ class NodeMeters:
         """An attach broker of the share refused so many processes more."""
         self._attach_refused.labels(share, reason.value).inc(count)
 
-    def count_attempt(self, cause: TerminationCause, terminated: int, failed: bool) -> None:
-        """As `ClientTerminator` reports each attempt: `failed` if other clients could not be terminated."""
-        self._ended.labels(cause.value).inc(terminated)
+    def count_attempt(self, reason: TerminationReason, terminated: int, failed: bool) -> None:
+        """As `TerminationExecutor` reports each turn: `failed` if other clients could not be terminated."""
+        self._ended.labels(reason.value).inc(terminated)
         if failed:
-            self._not_ended.labels(cause.value).inc()
+            self._not_ended.labels(reason.value).inc()

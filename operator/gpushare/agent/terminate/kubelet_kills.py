@@ -151,27 +151,27 @@ class KubeletKillWatcher:
     """Follows the kubelet's events in the namespaces of this node's pods with clients."""
 
     def __init__(
-        self, kube: Kube, node: str, pods: Callable[[], Mapping[str, Object]], found: Callable[[KubeletKill], None]
+        self, kube: Kube, node: str, pods: Callable[[], Mapping[str, Object]], report: Callable[[KubeletKill], None]
     ) -> None:
-        """`pods`: this node's by uid. `found` is called in the event loop and must not block."""
+        """`pods`: this node's by uid. `report` is called in the event loop and must not block."""
         self._kube = kube
         self._node = node
         self._pods = pods
-        self._found = found
-        self._poked = asyncio.Event()
+        self._report = report
+        self._pods_changed = asyncio.Event()
         self._followed: dict[str, asyncio.Task[None]] = {}
 
-    def poke(self) -> None:
+    def pods_changed(self) -> None:
         """Call after every change of this node's pods."""
-        self._poked.set()
+        self._pods_changed.set()
 
     async def run(self) -> None:
         """Runs until cancelled."""
         try:
             while True:
-                self._poked.clear()
+                self._pods_changed.clear()
                 self._follow(watched_namespaces(self._pods().values()))
-                await self._poked.wait()
+                await self._pods_changed.wait()
         finally:
             for task in self._followed.values():
                 task.cancel()
@@ -190,7 +190,7 @@ class KubeletKillWatcher:
             if kill is not None:
                 containers = f"container {kill.container}" if kill.container else "all containers"
                 LOG.info("the kubelet ends %s of pod %s/%s: %s", containers, kill.namespace, kill.pod, kill.message)
-                self._found(kill)
+                self._report(kill)
 
 
 def _is_rejection(reason: str) -> bool:

@@ -1,36 +1,27 @@
 """Acts on a GPU that is short of memory: events on borrowers, and under `whenShort: Terminate` their end.
 
-Guarantees: a borrower is ended through its MPS daemon, so that its neighbours go on, by the one place that ends clients
-in order (`terminate.terminate`), and with an event before and after. Signals go only to processes whose contexts were
-ended before, and that still hold their memory; to exactly the process that was read. GPUs do not hold up one another.
+Guarantees: a borrower is ended through its MPS daemon, so that its neighbours go on, and with an event before and
+after. Signals go only to processes whose contexts were ended before, and that still hold their memory.
 What is decided is in `borrowing`; a restarted agent knows of no notice that was given before, and gives it again.
 """
 
-import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
-from signal import Signals
 
 from gpushare.agent.observe.borrowers import BorrowerList, Place
 from gpushare.agent.observe.borrowing import Act, Course, Policy, Shortage, ShortageStep, shortage, step
-from gpushare.agent.observe.usage import ListedProcess, Reading
+from gpushare.agent.observe.usage import Reading
 from gpushare.agent.observe.violations import describe
-from gpushare.agent.process import signals
-from gpushare.agent.process.processes import Identity, identity
 from gpushare.agent.terminate.enforcement import Recorder
-from gpushare.agent.terminate.terminate import ClientTerminator, TerminationCause
+from gpushare.agent.terminate.executor import TerminationExecutor
+from gpushare.agent.terminate.requests import TerminationReason, TerminationRequest
 from gpushare.api.conditions import EventReason
 from gpushare.api.duration import parse_duration
 from gpushare.api.gpunode import Borrower, ShareName, Uuid
 from gpushare.api.gpushare import Enforcement, GpuShare
 from gpushare.api.timestamps import format_timestamp
+from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, EventType, pod_reference
-from gpushare.messages.log_on_change import LogOnChange
-from gpushare.process.procfs import PROC
-
-LOG = logging.getLogger(__name__)
 
 
 def policies(shares: Iterable[GpuShare]) -> dict[ShareName, Policy]:
@@ -42,34 +33,49 @@ def policies(shares: Iterable[GpuShare]) -> dict[ShareName, Policy]:
     }
 
 
+def shortage_requests(due: ShortageStep) -> list[TerminationRequest]:
+    """Pure. The ends, or the signals, of a step that is Act.END or Act.SIGNAL."""
+    usage, signal = due.usage, due.signal if due.act is Act.SIGNAL else None
+    if signal is None:
+        why = (
+            f" through the MPS daemon, as GpuShare {usage.share} says (whenShort: Terminate): "
+            f"{due.shortage.of(usage.uuid)}, and {_borrows(due)}. The other clients go on; the process gets CUDA error "
+            "810."
+        )
+    else:
+        why = (
+            f": its CUDA contexts were ended, and it still holds memory that GPU {usage.uuid} is short of (whenShort: "
+            "Terminate)."
+        )
+    reason, who = TerminationReason.SHORTAGE, f" ({describe(usage)})"
+    return [
+        TerminationRequest(reason, usage.uuid, process, _pod(due), who, why, signal=signal) for process in due.processes
+    ]
+
+
 class ShortageMonitor:
     def __init__(
         self,
-        terminator: ClientTerminator,
+        executor: TerminationExecutor,
         recorder: Recorder,
         clock: Callable[[], float],
         clear_seconds: float,
         apart_seconds: float,
-        proc: Path = PROC,
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds. `clear_seconds`: see BorrowerList. `apart_seconds`: a reading that was taken
         sooner after the one before is not judged.
         """
         self.latest: dict[Uuid, Shortage] = {}
         """What each GPU lacks or has to spare by its latest reading; of shares whose clients may borrow."""
-        self._terminator = terminator
+        self._executor = executor
         self._recorder = recorder
         self._clock = clock
         self._clear_seconds = clear_seconds
         self._apart_seconds = apart_seconds
-        self._proc = proc
         self._courses: dict[Uuid, Course] = {}
         self._read_at: dict[Uuid, float] = {}
         self._ends_at: dict[Uuid, tuple[Place, str]] = {}
         self._list: BorrowerList | None = None
-        self._under_way: dict[Uuid, asyncio.Task[None]] = {}
-        self._sent: set[tuple[Identity, Signals]] = set()
-        self._problems = LogOnChange(LOG)
 
     def borrowers(self) -> list[Borrower] | None:
         """None: those of an earlier agent are not known yet, so they stay."""
@@ -89,8 +95,7 @@ class ShortageMonitor:
         now: datetime,
     ) -> None:
         """From new readings. `taken`: our GPUs and the share of each. `waiting_mib`: what containers without a client
-        need to get in. `before`: the borrowers that the API holds; called once. Never waits: clients are ended in
-        tasks.
+        need to get in. `before`: the borrowers that the API holds; called once. Never waits.
         """
         if self._list is None:
             self._list = BorrowerList(before(), self._clock(), self._clear_seconds)
@@ -121,9 +126,7 @@ class ShortageMonitor:
                 self._withdraw(due)
             case Act.END | Act.SIGNAL:
                 self._ends_at.pop(uuid, None)
-                if uuid not in self._under_way:
-                    name = f"shortage on {uuid}"
-                    self._under_way[uuid] = asyncio.create_task(self._end(due), name=name)
+                self._executor.submit(shortage_requests(due))
 
     def _keep(self, lending: set[Uuid]) -> None:
         """Forgets every other GPU, as one that its share has given back, or whose share lets nobody borrow any more."""
@@ -133,8 +136,6 @@ class ShortageMonitor:
         self.latest = {uuid: found for uuid, found in self.latest.items() if uuid in lending}
         if self._list is not None:
             self._list.keep(lending)
-        if not self._courses:
-            self._sent.clear()
 
     def _is_apart(self, reading: Reading) -> bool:
         before = self._read_at.get(reading.uuid)
@@ -160,50 +161,6 @@ class ShortageMonitor:
         withdrawn = ": the notice is withdrawn" if due.ends else ""
         self._record(due, "Normal", EventReason.MEMORY_SUFFICIENT, "WithdrawNotice", f"{_spare(due)}{withdrawn}.")
 
-    async def _end(self, due: ShortageStep) -> None:
-        uuid = due.usage.uuid
-        try:
-            problem = await (self._terminate(due) if due.act is Act.END else self._signal(due))
-            if problem:
-                text = "borrowers of memory of GPU %s are not ended yet, trying again: %s"
-                self._problems.log(text, uuid, problem, key=uuid)
-            else:
-                self._problems.clear(uuid)
-        finally:
-            del self._under_way[uuid]
-
-    async def _terminate(self, due: ShortageStep) -> str:
-        """Returns the problem, if there was one."""
-        usage = due.usage
-        terminated, problem = await self._terminator.terminate(usage.uuid, due.processes, TerminationCause.SHORTAGE)
-        for process in terminated:
-            note = (
-                f"Ended the CUDA contexts of process {process.pid} ({describe(usage)}) through the MPS daemon, as "
-                f"GpuShare {usage.share} says (whenShort: Terminate): {due.shortage.of(usage.uuid)}, and "
-                f"{_borrows(due)}. The other clients go on; the process gets CUDA error 810."
-            )
-            self._record(due, "Warning", EventReason.CLIENT_TERMINATED, "TerminateClient", note, process)
-        return problem
-
-    async def _signal(self, due: ShortageStep) -> str:
-        """Returns the problem, if there was one."""
-        for process in due.processes:
-            key = identity(process), due.signal
-            if key in self._sent:
-                continue
-            try:
-                sent = signals.send(process, due.signal, self._proc)
-            except OSError as error:
-                return f"process {process.pid} cannot be signalled: {error.strerror or error}"
-            self._sent.add(key)
-            if sent:
-                note = (
-                    f"Sent {due.signal.name} to process {process.pid} ({describe(due.usage)}): its CUDA contexts were "
-                    f"ended, and it still holds memory that GPU {due.usage.uuid} is short of (whenShort: Terminate)."
-                )
-                self._record(due, "Warning", EventReason.PROCESS_ENDED, "EndProcess", note, process)
-        return ""
-
     def _record(
         self,
         due: ShortageStep,
@@ -211,12 +168,12 @@ class ShortageMonitor:
         reason: EventReason,
         action: str,
         note: str,
-        process: ListedProcess | None = None,
     ) -> None:
-        usage = due.usage
-        subject = usage.container if process is None else f"{process.pid}/{process.started}"
-        pod = pod_reference(usage.namespace, usage.pod, usage.pod_uid)
-        self._recorder.record(Event(pod, level, reason, action, note, subject, happened=True))
+        self._recorder.record(Event(_pod(due), level, reason, action, note, due.usage.container, happened=True))
+
+
+def _pod(due: ShortageStep) -> Object:
+    return pod_reference(due.usage.namespace, due.usage.pod, due.usage.pod_uid)
 
 
 def _spare(due: ShortageStep) -> str:

@@ -8,7 +8,7 @@ import pytest
 from gpushare.agent.faults.downtime import NOTE_SECONDS, Handover, LastSeen, SeenClient
 from gpushare.agent.observe.usage import ListedProcess, Reading, Usage
 from gpushare.agent.process import processes
-from gpushare.agent.terminate.terminate import ClientTerminator, TerminationCause
+from gpushare.agent.terminate.terminate_client import ClientTerminator
 from gpushare.api.conditions import DaemonReason
 from gpushare.mps.wire import DaemonState
 from tests.unit.agent.departing_pods import Node, uid
@@ -90,14 +90,12 @@ def test_processes_that_can_harm_no_neighbour_are_not_noted(node: Node, harmless
     assert left.clients == ()
 
 
-async def test_which_clients_ended_without_being_terminated(node: Node) -> None:
+def test_which_clients_ended_without_being_terminated(node: Node) -> None:
     for number in (1, 2, 3):
         node.client(100 + number, number, started=7)
     asked = processes.read(102, node.proc)
     assert asked is not None
-    await ClientTerminator(node.proc.parent, node.control, node.proc).terminate(
-        GPU, [asked], TerminationCause.DEPARTURE
-    )
+    ClientTerminator(node.proc.parent, node.control, node.proc).terminate(GPU, [asked])
     for pid in (101, 102):
         shutil.rmtree(node.proc / str(pid))
     node.client(103, 3, started=99)

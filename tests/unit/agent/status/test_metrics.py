@@ -20,7 +20,7 @@ from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
-from gpushare.agent.terminate.terminate import TerminationCause
+from gpushare.agent.terminate.requests import TerminationReason
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Borrower, Finding
@@ -226,12 +226,15 @@ async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_
     node.nvml.release.set()
 
 
-def test_terminated_clients_are_counted_by_cause_and_every_cause_is_there_from_the_start() -> None:
+def test_every_cause_of_terminations_is_counted_from_the_start() -> None:
     registry = CollectorRegistry()
     meters = NodeMeters(registry)
-    meters.count_attempt(TerminationCause.DEPARTURE, 2, True)
+    meters.count_attempt(TerminationReason.DEPARTURE, 2, True)
     counted = {
-        cause: registry.get_sample_value("gpushare_clients_ended_total", {"cause": cause}) for cause in TerminationCause
+        labels["cause"]: value
+        for family in registry.collect()
+        for name, labels, value, *_ in family.samples
+        if name == "gpushare_clients_ended_total"
     }
-    assert counted == {cause: 2.0 if cause is TerminationCause.DEPARTURE else 0.0 for cause in TerminationCause}
+    assert counted == {"departure": 2.0, "change": 0.0, "enforcement": 0.0, "shortage": 0.0}
     assert registry.get_sample_value("gpushare_client_end_failures_total", {"cause": "departure"}) == 1

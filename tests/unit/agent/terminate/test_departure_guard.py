@@ -7,18 +7,13 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.terminate.departure_guard import (
-    RESCAN_SECONDS,
-    RETRY_SECONDS,
-    SLOW_RESCAN_SECONDS,
-    DepartureGuard,
-    pause,
-)
+from gpushare.agent.terminate.departure_guard import RESCAN_SECONDS, SLOW_RESCAN_SECONDS, DepartureGuard, pause
 from gpushare.agent.terminate.departures import Departure
+from gpushare.agent.terminate.executor import RETRY_SECONDS, TerminationExecutor
 from gpushare.agent.terminate.kubelet_kills import KubeletKill
-from gpushare.agent.terminate.terminate import ClientTerminator
 from gpushare.kube.events.event import Event
 from tests.unit.agent.departing_pods import Node, pod, uid
+from tests.unit.agent.terminate.settled import settle
 
 OTHER = "cd" * 32
 WALL = 1767225600.0
@@ -34,8 +29,7 @@ class World(Node):
             self,  # type: ignore[arg-type]
             lambda: self.pods,
             lambda: list(self.listed),
-            ClientTerminator(proc, self.control, proc),
-            self.events.put_nowait,
+            TerminationExecutor(proc, self.control, self.events.put_nowait, lambda: self.now, proc),
             clock=lambda: self.now,
             wall=lambda: WALL + self.now,
             proc=proc,
@@ -43,14 +37,14 @@ class World(Node):
 
     def show(self, *pods: Any) -> None:
         self.pods = {one["metadata"]["uid"]: one for one in pods}
-        self.guard.poke()
+        self.guard.pods_changed()
 
     async def at(self, now: float, *pods: Any) -> list[int]:
         """The clients terminated so far, after a scan at this time. `pods` replace those of before."""
         self.now = now
         if pods:
             self.show(*pods)
-        await asyncio.gather(*self.guard.start_scans())
+        await settle(self.guard.start_scans())
         return self.ended
 
     def event(self) -> Event:
@@ -65,7 +59,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-async def test_a_client_that_would_die_of_sigterm_is_ended_long_before_the_end_of_its_grace(world: World) -> None:
+async def test_a_client_that_would_die_of_sigterm_is_ended_at_once(world: World) -> None:
     world.client(10, 1)
     world.client(11, 2)
     assert await world.at(0, pod(1), pod(2)) == []
@@ -94,7 +88,7 @@ async def test_clients_of_a_pod_that_is_gone_from_the_api_are_ended(world: World
     assert await world.at(1) == [10]
 
 
-async def test_of_a_container_that_the_kubelet_ends_by_itself_the_clients_are_ended_and_no_others(world: World) -> None:
+async def test_clients_of_a_container_that_the_kubelet_ends_are_ended_alone(world: World) -> None:
     world.client(10, 1)
     world.client(11, 1, container=OTHER)
     await world.at(0, pod(1))
@@ -106,7 +100,7 @@ async def test_of_a_container_that_the_kubelet_ends_by_itself_the_clients_are_en
     assert "the pod loses container app, which the kubelet ends (Container app failed liveness probe)" in note
 
 
-async def test_a_client_that_catches_sigterm_is_ended_at_once_if_its_parent_would_take_it_along(world: World) -> None:
+async def test_a_client_that_its_parent_would_take_along_is_ended_at_once(world: World) -> None:
     world.client(9, 1)
     world.listed["GPU-0"].remove(9)
     world.client(10, 1, catches=True, parent=9)
@@ -115,7 +109,7 @@ async def test_a_client_that_catches_sigterm_is_ended_at_once_if_its_parent_woul
     assert "would be killed as soon as process 9, which it depends on, dies of SIGTERM" in world.event().note
 
 
-async def test_every_client_process_of_the_pod_is_ended_also_later_ones_and_on_other_gpus(world: World) -> None:
+async def test_later_clients_of_the_pod_and_those_on_other_gpus_are_ended_too(world: World) -> None:
     world.client(10, 1)
     world.client(11, 1)
     world.client(12, 1, gpu="GPU-1")
@@ -159,7 +153,7 @@ async def test_a_second_server_of_the_daemon_is_asked_too(world: World) -> None:
     assert await world.at(0, pod(1, grace=30)) == [10]
 
 
-async def test_one_refusal_does_not_keep_others_from_their_end_and_is_tried_again(world: World) -> None:
+async def test_a_refusal_holds_up_no_other_client_and_is_tried_again(world: World) -> None:
     world.refused = {10}
     world.client(10, 1)
     world.client(11, 1)
@@ -184,7 +178,7 @@ async def test_a_daemon_that_does_not_answer_is_asked_again_and_logged_once(
     assert await world.at(3) == [10]
 
 
-async def test_a_termination_whose_answer_was_lost_is_not_repeated_since_a_second_one_hangs_the_daemon(
+async def test_a_termination_whose_answer_was_lost_is_not_repeated(
     world: World,
 ) -> None:
     world.answer_lost, world.stays_listed = True, True
@@ -207,7 +201,7 @@ async def test_nvml_is_not_asked_while_no_pod_departs(world: World) -> None:
     assert world.asked == 0
 
 
-async def test_while_it_runs_a_change_of_pods_is_enough_and_clients_that_start_later_are_found(world: World) -> None:
+async def test_a_running_guard_follows_pods_and_finds_clients_that_start_later(world: World) -> None:
     world.client(10, 1)
     world.show(pod(1))
     running = asyncio.create_task(world.guard.run())
@@ -254,7 +248,7 @@ def stopped_by(found: Any, reported: str = "", specified: str = "") -> Any:
         ({"specified": "SIGNONSENSE"}, [10]),
     ],
 )
-async def test_who_catches_sigterm_but_not_the_signal_that_stops_its_container_is_ended_at_once(
+async def test_a_client_that_does_not_catch_its_stop_signal_is_ended_at_once(
     world: World, stop: dict[str, str], ended: list[int]
 ) -> None:
     world.client(10, 1, catches=True)

@@ -14,7 +14,7 @@ import pytest
 
 from gpushare import simulation
 from gpushare.agent.terminate.departure_guard import DepartureGuard
-from gpushare.agent.terminate.terminate import ClientTerminator
+from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.kube.events.event import Event
 from gpushare.mps.control import ControlProgram
 from gpushare.simulation.nvml import SimulatedNvml
@@ -124,19 +124,17 @@ def clients(gpu: Path) -> Iterator[Clients]:
     clients.close()
 
 
-async def test_a_deleted_pods_client_is_ended_in_mid_kernel_and_its_neighbours_go_on(
-    gpu: Path, clients: Clients
-) -> None:
+async def test_neighbours_of_a_client_ended_in_mid_kernel_go_on(gpu: Path, clients: Clients) -> None:
     nvml = SimulatedNvml(gpu)
     uuids = [info.uuid for info in nvml.gpus()]
     pods: dict[str, Any] = {uid(number): pod(number) for number in range(NEIGHBOURS + 1)}
     recorded: asyncio.Queue[Event] = asyncio.Queue()
     control = ControlProgram(simulation.bin_dir(), gpu / "pipe", gpu / "log")
-    terminator = ClientTerminator(gpu, lambda _: control, clients.proc)
-    guard = DepartureGuard(nvml, lambda: pods, lambda: uuids, terminator, recorded.put_nowait, proc=clients.proc)
+    executor = TerminationExecutor(gpu, lambda _: control, recorded.put_nowait, proc=clients.proc)
+    guard = DepartureGuard(nvml, lambda: pods, lambda: uuids, executor, proc=clients.proc)
     running = asyncio.create_task(guard.run())
     pods[uid(0)] = pod(0, grace=30)
-    guard.poke()
+    guard.pods_changed()
     async with asyncio.timeout(SECONDS):
         event = await recorded.get()
     await asyncio.to_thread(clients.kill, 0)

@@ -1,6 +1,5 @@
 """Findings become events, and under `enforcement: Terminate` the end of processes: which ones, how, and which never."""
 
-import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 from gpushare.agent.observe.usage import Reading, Usage
 from gpushare.agent.observe.violations import ViolationTracker
 from gpushare.agent.terminate.enforcement import KILL_AFTER_SECONDS, ViolationEnforcer
-from gpushare.agent.terminate.terminate import ClientTerminator
+from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.api.conditions import EventReason
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, Reason
@@ -20,6 +19,7 @@ from gpushare.mps.control import ControlError, ControlTimeoutError, NoDaemonErro
 from gpushare.mps.layout import gpu_dir
 from gpushare.process import procfs
 from tests.unit.agent.observed_pods import UUID, process, uid, usage
+from tests.unit.agent.terminate.settled import settle
 
 HOST: dict[str, Any] = {"pod_uid": "", "namespace": "", "pod": "", "container": "", "slot": False, "grant": None}
 
@@ -81,10 +81,10 @@ class World:
         self.start()
 
     def start(self) -> None:
-        terminator = ClientTerminator(self.root, lambda _: self.daemon, self.proc)
-        self.enforcer = ViolationEnforcer(
-            "n", terminator, lambda _: self.daemon, self.events, lambda: self.now, self.proc
+        executor = TerminationExecutor(
+            self.root, lambda _: self.daemon, self.events.record, lambda: self.now, self.proc
         )
+        self.enforcer = ViolationEnforcer("n", executor, self.events, lambda: self.now)
         self.tracker = ViolationTracker((), self.now, 10.0)
 
     def runs(self, pid: int, started: int = 100) -> None:
@@ -99,8 +99,7 @@ class World:
                 [Reading(UUID, "a", self.now, 143155, usages)], {UUID: "a"}, "2026-01-01T00:00:00Z"
             )
             self.enforcer.enforce(judgement, ["a"] if terminating else [])
-            async with asyncio.timeout(10):
-                await asyncio.gather(*(it for it in asyncio.all_tasks() if it.get_name().startswith("enforcement")))
+            await settle()
 
 
 @pytest.fixture
@@ -151,7 +150,7 @@ async def test_a_restarted_agent_asks_for_no_process_a_second_time(world: World)
     assert len([event for event in world.events.recorded if event.reason is EventReason.CLIENT_TERMINATED]) == 1
 
 
-async def test_the_process_that_comes_after_it_is_ended_too(world: World) -> None:
+async def test_the_next_process_of_the_container_is_ended_too(world: World) -> None:
     world.daemon.known = [11, 12]
     world.runs(11)
     await world.read(usage(process(11, 9000)))
@@ -160,7 +159,7 @@ async def test_the_process_that_comes_after_it_is_ended_too(world: World) -> Non
     assert world.daemon.asked == [11, 12]
 
 
-async def test_a_container_with_too_many_processes_is_ended_as_a_whole_its_main_process_last(world: World) -> None:
+async def test_a_container_with_too_many_processes_ends_its_main_process_last(world: World) -> None:
     for pid in (11, 12, 13):
         world.runs(pid, started=pid)
     world.daemon.known = [11, 12, 13]
@@ -206,7 +205,9 @@ async def test_a_daemon_that_does_not_answer_is_asked_again_later(world: World) 
         ),
     ],
 )
-async def test_these_are_reported_and_never_ended(world: World, case: Usage, reason: EventReason) -> None:
+async def test_processes_without_a_certain_grant_are_reported_and_never_ended(
+    world: World, case: Usage, reason: EventReason
+) -> None:
     world.runs(11)
     world.daemon.known = [11]
     await world.read(case, times=30)
@@ -272,7 +273,7 @@ async def test_a_process_past_mps_gets_sigterm(world: World, non_mps: NonMpsProc
     assert world.daemon.asked == []
 
 
-async def test_before_a_signal_the_mps_clients_of_its_container_are_ended(world: World, non_mps: NonMpsProcess) -> None:
+async def test_mps_clients_of_a_container_are_ended_before_its_signal(world: World, non_mps: NonMpsProcess) -> None:
     client = NonMpsProcess(stubborn=False)
     listed = process(client.process.pid, 500, started=client.usage.processes[0].started)
     await world.read(non_mps.usage, usage(listed))
@@ -285,7 +286,7 @@ async def test_before_a_signal_the_mps_clients_of_its_container_are_ended(world:
     client.close()
 
 
-async def test_one_that_ignores_sigterm_gets_sigkill_later(world: World, stubborn: NonMpsProcess) -> None:
+async def test_a_process_that_ignores_sigterm_gets_sigkill_later(world: World, stubborn: NonMpsProcess) -> None:
     await world.read(stubborn.usage, times=3)
     assert stubborn.process.poll() is None
     await world.read(stubborn.usage, times=1, seconds=KILL_AFTER_SECONDS)
@@ -304,7 +305,9 @@ async def test_no_signal_reaches_a_client_that_the_daemon_knows(world: World, no
     assert non_mps.process.poll() is None
 
 
-async def test_no_signal_while_the_daemon_cannot_say_who_its_clients_are(world: World, non_mps: NonMpsProcess) -> None:
+async def test_no_signal_is_sent_while_the_daemon_does_not_list_its_clients(
+    world: World, non_mps: NonMpsProcess
+) -> None:
     world.daemon.error = ControlTimeoutError("no answer")
     await world.read(non_mps.usage, times=5)
     assert non_mps.process.poll() is None

@@ -1,14 +1,14 @@
 """A share's maxWait is over: which clients are terminated, once each, and which events come before and after."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from gpushare.agent.terminate.max_wait import ExpiredGpu, MaxWaitEnforcer
-from gpushare.agent.terminate.terminate import ClientTerminator
+from gpushare.agent.terminate.executor import TerminationExecutor
+from gpushare.agent.terminate.max_wait import SCAN_SECONDS, ExpiredGpu, MaxWaitEnforcer
 from gpushare.kube.events.event import Event
 from tests.unit.agent.departing_pods import Node, pod, uid
+from tests.unit.agent.terminate.settled import settle
 
 
 class World(Node):
@@ -18,12 +18,13 @@ class World(Node):
         self.story: list[str] = []
         self.pods = {uid(number): pod(number) for number in (1, 2)}
         self.before_end = lambda: self.story.append("end")
-        terminator = ClientTerminator(proc, self.control, proc)
+        self.now = 0.0
+        executor = TerminationExecutor(proc, self.control, self._record, lambda: self.now, proc)
         self.enforcer = MaxWaitEnforcer(
             self,  # type: ignore[arg-type]
             lambda: self.expired,
             lambda: self.pods,
-            terminator,
+            executor,
             self._record,
             proc=proc,
         )
@@ -33,7 +34,8 @@ class World(Node):
 
     async def scan(self, times: int = 1) -> None:
         for _ in range(times):
-            await asyncio.gather(*self.enforcer.start_scans())
+            self.now += SCAN_SECONDS
+            await settle(self.enforcer.start_scans())
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ async def test_before_maxwait_is_over_no_client_is_touched(world: World) -> None
     assert (world.ended, world.story) == ([], [])
 
 
-async def test_every_client_of_that_gpu_alone_is_ended_once_with_an_event_before_and_after(world: World) -> None:
+async def test_clients_of_that_gpu_are_ended_once_with_events_before_and_after(world: World) -> None:
     world.expired = [ExpiredGpu("GPU-0", "a")]
     world.stays_listed = True
     await world.scan(3)
@@ -64,7 +66,7 @@ async def test_every_client_of_that_gpu_alone_is_ended_once_with_an_event_before
     ]
 
 
-async def test_a_client_that_comes_later_is_ended_too_but_its_pod_is_not_warned_again(world: World) -> None:
+async def test_a_later_client_is_ended_too_and_its_pod_is_not_warned_again(world: World) -> None:
     world.expired = [ExpiredGpu("GPU-0", "a")]
     await world.scan()
     world.story.clear()

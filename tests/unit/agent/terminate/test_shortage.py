@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gpushare.agent.observe.usage import Reading, Usage
+from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.agent.terminate.shortage import ShortageMonitor
-from gpushare.agent.terminate.terminate import ClientTerminator
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Borrower
 from gpushare.api.gpushare import GpuShare
@@ -23,6 +23,7 @@ from gpushare.kube.events.event import Event, Reason
 from gpushare.mps.layout import gpu_dir
 from gpushare.process import procfs
 from tests.unit.agent.observed_pods import UUID, container_id, process, uid, usage
+from tests.unit.agent.terminate.settled import settle
 
 GPU_MIB = 80_000
 GRANT = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
@@ -37,6 +38,12 @@ class Daemon:
 
     def sound_servers(self) -> list[int]:
         return [500]
+
+    def server_list(self) -> list[int]:
+        return [500]
+
+    def clients(self, server: int) -> list[int]:
+        raise AssertionError("a borrower is a client of the daemon")
 
     def terminate_client(self, server: int, pid: int) -> bool:
         self.asked.append(pid)
@@ -75,8 +82,10 @@ class World:
         self.start()
 
     def start(self) -> None:
-        self.terminator = ClientTerminator(self.root, lambda _: self.daemon, self.proc)
-        self.monitor = ShortageMonitor(self.terminator, self.events, lambda: self.now, 10.0, 1.5, self.proc)
+        self.executor = TerminationExecutor(
+            self.root, lambda _: self.daemon, self.events.record, lambda: self.now, self.proc
+        )
+        self.monitor = ShortageMonitor(self.executor, self.events, lambda: self.now, 10.0, 1.5)
 
     def runs(self, pid: int, started: int = 100) -> None:
         (self.proc / str(pid)).mkdir(parents=True, exist_ok=True)
@@ -88,8 +97,7 @@ class World:
             self.now += seconds
             seen = Reading(UUID, "a", self.now, GPU_MIB, usages, free_mib=free)
             self.monitor.observe([seen], {UUID: "a"}, {}, {"a": self.share}, lambda: self.before, NOW)
-            async with asyncio.timeout(10):
-                await asyncio.gather(*(it for it in asyncio.all_tasks() if it.get_name().startswith("shortage")))
+            await settle()
 
     def note(self, reason: EventReason) -> str:
         return next(event for event in self.events.recorded if event.reason is reason).note
@@ -112,7 +120,7 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-async def test_a_borrower_gets_notice_with_all_figures_and_is_ended_through_the_daemon(world: World) -> None:
+async def test_a_borrower_gets_notice_with_figures_and_is_ended_by_the_daemon(world: World) -> None:
     await world.read(BORROWER, OTHER)
     assert world.events.reasons() == [("pod-1", "MemoryShort")]
     note = world.note(EventReason.MEMORY_SHORT)
@@ -129,7 +137,7 @@ async def test_a_borrower_gets_notice_with_all_figures_and_is_ended_through_the_
     assert "whenShort: Terminate" in world.note(EventReason.CLIENT_TERMINATED)
 
 
-async def test_with_the_default_policy_it_is_told_and_nobody_is_ended(world: World) -> None:
+async def test_the_default_policy_tells_the_borrower_and_ends_no_client(world: World) -> None:
     world.share = share()
     await world.read(BORROWER, OTHER, times=60)
     assert world.events.reasons() == [("pod-1", "MemoryShort")]
@@ -149,7 +157,7 @@ async def test_memory_that_comes_back_withdraws_the_notice(world: World) -> None
     assert world.monitor.short() == {}
 
 
-async def test_a_restarted_agent_gives_notice_anew_before_it_ends_anybody(world: World) -> None:
+async def test_a_restarted_agent_gives_notice_anew_before_it_ends_a_borrower(world: World) -> None:
     await world.read(BORROWER, OTHER, times=10)
     world.start()
     await world.read(BORROWER, OTHER, times=10)
@@ -158,7 +166,7 @@ async def test_a_restarted_agent_gives_notice_anew_before_it_ends_anybody(world:
     assert world.daemon.asked == [1]
 
 
-async def test_a_share_that_lets_nobody_borrow_has_neither_borrowers_nor_shortages(world: World) -> None:
+async def test_a_share_without_limits_has_neither_borrowers_nor_shortages(world: World) -> None:
     world.share = GpuShare.model_validate(
         {"metadata": {"name": "a"}, "spec": {"clients": {"perGpu": 4, "memory": {"default": "8Gi"}}}}
     )
@@ -185,7 +193,7 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
     child.wait()
 
 
-async def test_a_process_that_lingers_with_its_memory_is_signalled_only_after_its_contexts_were_ended(
+async def test_a_lingering_process_is_signalled_after_its_contexts_were_ended(
     tmp_path: Path, sleeper: "subprocess.Popen[bytes]"
 ) -> None:
     world = World(tmp_path, procfs.PROC)
@@ -194,7 +202,7 @@ async def test_a_process_that_lingers_with_its_memory_is_signalled_only_after_it
 
     def lingering() -> Usage:
         listed = process(sleeper.pid, 20_000, started=started or 0)
-        ended = world.terminator.was_asked(UUID, listed)
+        ended = world.executor.was_asked(UUID, listed)
         return client(1, 0, processes=(replace(listed, terminated=ended),))
 
     for _ in range(20):

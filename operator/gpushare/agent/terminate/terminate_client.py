@@ -5,18 +5,17 @@ in between. A second `terminate_client` for one process hangs the MPS daemon, an
 has ended (measured on H200). So each command is on disk before it is sent, and only an answer that says that nothing
 was done allows another try. The attach broker reads the same file, so that no such process comes back with another
 program (gpushare.mps.terminations). A server in FAULT is never asked: every client's contexts are lost there, and the
-command hangs the daemon in the same way (measured too). Every call ends within its time limit; a hanging GPU holds up
-no other. Does not guarantee an end: if the agent dies between the note on disk and the command, the client goes on.
+command hangs the daemon in the same way (measured too). Does not guarantee an end: if the agent dies between the note
+on disk and the command, the client goes on.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process.processes import ProcessIdentity, is_alive
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.control import ControlError, ControlTimeoutError, RefusedError
@@ -27,26 +26,12 @@ from gpushare.process.procfs import PROC, read_start_time
 
 LOG = logging.getLogger(__name__)
 
-CONTROL_SECONDS = 30.0
-"""For all clients of one call. A wedged daemon is given up after its first command's own limit."""
 MAX_RECORDS = 256
 """Of one GPU, the latest ones: several times the clients that a server takes (48, or 60 from driver 590). Ended
 processes are kept as long as there is room: a restarted agent knows by them who was terminated in order."""
 
-
-class TerminationCause(StrEnum):
-    """What asked for the termination."""
-
-    DEPARTURE = "departure"  # their pod departs
-    ENFORCEMENT = "enforcement"  # above their grant, under `enforcement: Terminate`
-    SHORTAGE = "shortage"  # their GPU is short of memory that they borrow, under `whenShort: Terminate`
-    CHANGE = "change"  # in the way of a new MPS daemon for longer than maxWait
-
-
-Attempted = Callable[[TerminationCause, int, bool], None]
-"""(cause, how many clients were terminated, whether others could not be)."""
-
 P = TypeVar("P", bound=ProcessIdentity)
+T = TypeVar("T")
 
 
 class TerminateCommand(Protocol):
@@ -57,40 +42,49 @@ class TerminateCommand(Protocol):
     def terminate_client(self, server: int, pid: int) -> bool: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt(Generic[T]):
+    """`terminated`: those that the daemon has terminated now. `problem`: why others could not be; empty: there is none.
+    `untried`: those that were not asked for, since the caller has something more urgent.
+    """
+
+    terminated: Sequence[T]
+    problem: str = ""
+    untried: Sequence[T] = ()
+
+
 class ClientTerminator:
-    def __init__(
-        self,
-        root: Path,
-        control: Callable[[Uuid], TerminateCommand],
-        proc: Path = PROC,
-        attempted: Attempted = lambda cause, terminated, failed: None,
-    ) -> None:
-        """`root`: of the GPUs' directories. `control`: the control program of a GPU's MPS daemon. `attempted`: called
-        after each attempt.
-        """
+    def __init__(self, root: Path, control: Callable[[Uuid], TerminateCommand], proc: Path = PROC) -> None:
+        """`root`: of the GPUs' directories. `control`: the control program of a GPU's MPS daemon."""
         self._root = root
         self._control = control
         self._proc = proc
-        self._attempted = attempted
-        self._callers: dict[Uuid, BlockingCaller] = {}
         self._records: dict[Uuid, tuple[TerminationRecord, ...]] = {}
 
-    async def terminate(self, uuid: Uuid, clients: Sequence[P], cause: TerminationCause) -> tuple[list[P], str]:
-        """(those that the daemon has terminated now, why others could not be), in the order of `clients`.
+    def terminate(self, uuid: Uuid, clients: Sequence[P], gives_way: Callable[[], bool] = lambda: False) -> Attempt[P]:
+        """Asks the daemon for one client after the other. Blocks; one call at a time for each GPU.
 
-        Left out without a reason: processes that the daemon was asked for before, ended ones, processes that are no
-        clients of the daemon, and clients of a server in FAULT.
+        `gives_way` is asked before each client; True: the rest is left untried. Left out without a
+        reason: processes that the daemon was asked for before, ended ones, processes that are no clients of the daemon,
+        and clients of a server in FAULT.
         """
         due = [process for process in clients if not self.was_asked(uuid, process)]
-        if not due:
-            return [], ""
-        caller = self._callers.setdefault(uuid, BlockingCaller(f"MPS daemon of GPU {uuid}", CONTROL_SECONDS))
+        terminated: list[P] = []
+        problem = ""
         try:
-            terminated, problem = await caller.call(self._terminate, uuid, due)
-        except HungError as error:
-            terminated, problem = [], str(error)
-        self._attempted(cause, len(terminated), bool(problem))
-        return terminated, problem
+            control = self._control(uuid)
+            servers = control.sound_servers() if due else []
+            for number, process in enumerate(due):
+                if gives_way():
+                    return Attempt(terminated, problem, due[number:])
+                try:
+                    if any(self._terminate_at(uuid, control, server, process) for server in servers):
+                        terminated.append(process)
+                except RefusedError as error:
+                    problem = str(error)
+        except ControlError as error:
+            problem = str(error)
+        return Attempt(terminated, problem)
 
     def was_asked(self, uuid: Uuid, process: ProcessIdentity) -> bool:
         """Whether the daemon was asked to terminate this process, even if its answer was lost.
@@ -99,25 +93,8 @@ class ClientTerminator:
         """
         return was_asked(self._known(uuid), process.pid, self._proc)
 
-    def _terminate(self, uuid: Uuid, clients: Sequence[P]) -> tuple[list[P], str]:
-        """Blocks."""
-        control = self._control(uuid)
-        terminated: list[P] = []
-        problem = ""
-        try:
-            servers = control.sound_servers()
-            for process in clients:
-                try:
-                    if any(self._terminate_at(uuid, control, server, process) for server in servers):
-                        terminated.append(process)
-                except RefusedError as error:
-                    problem = str(error)
-        except ControlError as error:
-            problem = str(error)
-        return terminated, problem
-
     def _terminate_at(self, uuid: Uuid, control: TerminateCommand, server: int, process: ProcessIdentity) -> bool:
-        # Checked again while no other call runs: another one may have asked meanwhile, or the PID may be reused.
+        # Checked again for each: the PID may have been reused meanwhile.
         if self.was_asked(uuid, process) or not is_alive(process, self._proc):
             return False
         record = TerminationRecord(

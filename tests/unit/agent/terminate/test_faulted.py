@@ -8,34 +8,19 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gpushare.agent.terminate.after_fault import FaultedClientReaper, GpuFault, faults_of, next_signal
+from gpushare.agent.terminate.executor import TerminationExecutor
+from gpushare.agent.terminate.faulted import FaultedClientReaper, GpuFault, faults_of
 from gpushare.api.conditions import DaemonReason, EventReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.events.event import Event
 from gpushare.mps.wire import DaemonState
 from gpushare.process.procfs import TICKS_PER_SECOND
 from tests.unit.agent.departing_pods import Node, pod, uid
+from tests.unit.agent.terminate.settled import settle
 
 GPU = "GPU-0"
 SINCE, TIMEOUT, GRACE = 1000.0, 300.0, 30.0
 DUE = SINCE + TIMEOUT
-
-
-@pytest.mark.parametrize(
-    ("now", "sent", "grace", "expected"),
-    [
-        pytest.param(DUE - 1, {}, GRACE, None, id="no signal before the timeout"),
-        pytest.param(DUE, {}, GRACE, signal.SIGTERM, id="then SIGTERM"),
-        pytest.param(DUE + 29, {signal.SIGTERM: DUE}, GRACE, None, id="within its pod's grace period"),
-        pytest.param(DUE + 30, {signal.SIGTERM: DUE}, GRACE, signal.SIGKILL, id="and killed after it"),
-        pytest.param(DUE + 99, {signal.SIGTERM: DUE, signal.SIGKILL: DUE}, GRACE, None, id="once"),
-        pytest.param(DUE + 99, {}, None, None, id="a process of no pod is never signalled"),
-    ],
-)
-def test_what_comes_next(
-    now: float, sent: dict[signal.Signals, float], grace: float | None, expected: signal.Signals | None
-) -> None:
-    assert next_signal(now, DUE, sent, grace) is expected
 
 
 SHARE = GpuShare.model_validate(
@@ -97,8 +82,11 @@ class World(Node):
         self.clients: list[int] = []
         self.pods = {uid(1): pod(1)}
         self.pods[uid(1)]["spec"]["terminationGracePeriodSeconds"] = GRACE
+        executor = TerminationExecutor(
+            root, self.control, self.events.append, lambda: self.now, self.proc, send=self._send
+        )
         self.reaper = FaultedClientReaper(
-            "here", self.faults, lambda: self.pods, self.events.append, lambda: self.now, self.proc, self._send
+            "here", self.faults, lambda: self.pods, executor, self.events.append, lambda: self.now, self.proc
         )
 
     def faults(self) -> list[GpuFault]:
@@ -115,7 +103,7 @@ class World(Node):
     async def at(self, now: float) -> list[EventReason | Any]:
         """The events recorded by a scan at this time, without the warnings."""
         self.now, before = now, len(self.events)
-        await self.reaper.scan()
+        await settle(self.reaper.start_scans())
         return [event.reason for event in self.events[before:] if event.reason is not EventReason.CLIENT_FAULTED]
 
     def _send(self, process: Any, number: signal.Signals, _: Path) -> bool:
@@ -141,7 +129,7 @@ async def test_a_client_is_warned_at_once_and_left_alone_until_the_timeout(world
     assert (world.ended, world.sent) == ([], [])
 
 
-async def test_it_gets_sigterm_then_sigkill_and_the_daemon_is_never_asked(world: World) -> None:
+async def test_a_client_gets_sigterm_then_sigkill_and_no_terminate_client(world: World) -> None:
     world.faulted(10)
     assert await world.at(DUE) == [EventReason.PROCESS_ENDED]
     assert world.sent == [(10, "SIGTERM")]
@@ -151,7 +139,7 @@ async def test_it_gets_sigterm_then_sigkill_and_the_daemon_is_never_asked(world:
     assert world.ended == [], "terminate_client in FAULT hangs the daemon"
 
 
-async def test_the_gpunode_gets_one_event_once_they_have_ended(world: World) -> None:
+async def test_the_gpunode_gets_one_event_once_the_clients_have_ended(world: World) -> None:
     world.faulted(10)
     await world.at(DUE)
     world.gone(10)
@@ -161,7 +149,7 @@ async def test_the_gpunode_gets_one_event_once_they_have_ended(world: World) -> 
     assert world.sent == [(10, "SIGTERM")]
 
 
-async def test_a_fault_whose_clients_end_by_themselves_has_no_event_of_an_end(world: World) -> None:
+async def test_clients_that_end_by_themselves_after_a_fault_make_no_event(world: World) -> None:
     world.faulted(10)
     await world.at(DUE - 1)
     world.gone(10)
@@ -169,7 +157,7 @@ async def test_a_fault_whose_clients_end_by_themselves_has_no_event_of_an_end(wo
     assert (world.ended, world.sent) == ([], [])
 
 
-async def test_as_long_as_nothing_is_known_of_the_gpu_no_client_that_lives_is_reported_as_ended(world: World) -> None:
+async def test_a_client_that_lives_is_not_reported_as_ended_on_a_silent_gpu(world: World) -> None:
     world.faulted(10)
     await world.at(DUE)
     world.silent = True
@@ -179,7 +167,7 @@ async def test_as_long_as_nothing_is_known_of_the_gpu_no_client_that_lives_is_re
     assert await world.at(DUE + 3) == []
 
 
-async def test_a_signal_that_was_sent_is_not_forgotten_while_nothing_is_known_of_the_gpu(world: World) -> None:
+async def test_a_sent_signal_is_remembered_while_the_gpu_is_silent(world: World) -> None:
     world.faulted(10)
     await world.at(DUE)
     world.silent = True
@@ -191,7 +179,7 @@ async def test_a_signal_that_was_sent_is_not_forgotten_while_nothing_is_known_of
     assert world.sent == [(10, "SIGTERM"), (10, "SIGKILL")]
 
 
-async def test_a_client_that_has_ended_and_that_its_parent_has_not_waited_for_is_reported_as_ended(
+async def test_a_zombie_client_is_reported_as_ended(
     world: World,
 ) -> None:
     world.faulted(10)
@@ -204,7 +192,7 @@ async def test_a_client_that_has_ended_and_that_its_parent_has_not_waited_for_is
     assert world.sent == [(10, "SIGTERM")]
 
 
-async def test_a_client_that_let_go_of_the_gpu_and_lives_gets_sigterm_first_at_a_later_fault_too(world: World) -> None:
+async def test_a_survivor_gets_sigterm_first_at_a_later_fault_too(world: World) -> None:
     world.faulted(10)
     await world.at(DUE)
     world.clients.clear()

@@ -1,0 +1,64 @@
+"""The client processes of a GPU, whose they are, and one scan of each GPU at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+
+from gpushare.agent.process import processes
+from gpushare.agent.process.processes import Process
+from gpushare.api.gpunode import Uuid
+from gpushare.kube.client import Object
+from gpushare.kube.pods import container_name
+from gpushare.nvml.types import Nvml
+from gpushare.process.procfs import owner_among
+
+NVML_SECONDS = 2.0
+
+
+def read_clients(nvml: Nvml, uuid: Uuid, proc: Path) -> list[Process]:
+    """The MPS clients that NVML lists. Blocks. NvmlError: the GPU does not answer."""
+    return processes.read_all((entry.pid for entry in nvml.processes(uuid).mps_clients), proc)
+
+
+def pod_of(process: Process, pods: Mapping[str, Object]) -> tuple[Object, str] | None:
+    """(the pod, the container's name, which is empty where the pod's status does not show it). None: no pod's.
+
+    `pods`: this node's by uid.
+    """
+    owner = owner_among(process.owners, pods)
+    return None if owner is None else (pods[owner.pod_uid], container_name(pods[owner.pod_uid], owner.container_id))
+
+
+class GpuScans:
+    """Runs one scan of each GPU at a time. GPUs do not wait for one another; a GPU for which a scan is asked while one
+    is under way is scanned once more right after.
+    """
+
+    def __init__(self, name: str, scan: Callable[[Uuid], Awaitable[None]]) -> None:
+        self._name = name
+        self._scan = scan
+        self._under_way: dict[Uuid, asyncio.Task[None]] = {}
+        self._again: set[Uuid] = set()
+
+    def start(self, uuids: Iterable[Uuid]) -> list[asyncio.Task[None]]:
+        """Returns the scans under way, of all GPUs."""
+        for uuid in uuids:
+            if uuid in self._under_way:
+                self._again.add(uuid)
+            else:
+                self._under_way[uuid] = asyncio.create_task(self._run(uuid), name=f"{self._name} {uuid}")
+        return list(self._under_way.values())
+
+    def cancel(self) -> None:
+        for task in self._under_way.values():
+            task.cancel()
+
+    async def _run(self, uuid: Uuid) -> None:
+        try:
+            await self._scan(uuid)
+            while uuid in self._again:
+                self._again.discard(uuid)
+                await self._scan(uuid)
+        finally:
+            self._again.discard(uuid)
+            del self._under_way[uuid]
