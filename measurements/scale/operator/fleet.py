@@ -19,6 +19,10 @@ nobody used (`idlePercent`: where nothing is idle, the machine is the limit), an
 two renewals of the operator's Lease is watched (`leaseGapSeconds`: it is renewed 5 s after the last answer).
 `taskset` binds all of it to some cores of a larger machine. `--before COMMIT` measures that commit too, from a copy of
 the same cluster.
+
+With `--trouble` no write to one of the pool's nodes is ever answered, and another one has a share that is refused, from
+before the first step on. Then there are the first two steps alone. `oneShare` waits for all other nodes of the pool,
+and `readySeconds` are those until the share's status says that their GPUs are ready.
 """
 
 import argparse
@@ -30,6 +34,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +46,7 @@ from gpushare.kube.client import API_ERRORS, GPU_NODES, GPU_SHARES, NODES, Kube,
 from gpushare.kube.resources import LEASES
 from measurements.scale import nodes as base
 from measurements.scale import results
+from measurements.scale.operator.trouble import REFUSED_NODE, REFUSED_SHARE, trouble
 from measurements.scale.trees import trees
 from measurements.scale.usage import Usage
 from tests.cluster.control_plane import ControlPlane, connected, stop
@@ -174,9 +180,13 @@ async def until(holds: Callable[[], Awaitable[bool]], process: "subprocess.Popen
 
 
 class Steps:
-    def __init__(self, kube: Kube, agents: Agents, process: "subprocess.Popen[bytes]", nodes: int) -> None:
+    def __init__(
+        self, kube: Kube, agents: Agents, process: "subprocess.Popen[bytes]", nodes: int, left_out: int
+    ) -> None:
+        """`left_out`: nodes of the pool that get nothing."""
         self._kube, self._agents, self._process = kube, agents, process
         self._pool = round(nodes * POOL_PART)
+        self._left_out = left_out
         self._others = [base.name_of(number) for number in range(self._pool, nodes)][:SHARES]
 
     def _assigned(self) -> int:
@@ -203,16 +213,22 @@ class Steps:
             return self._assigned() > 0
 
         async def all_nodes() -> bool:
-            return self._assigned() >= self._pool
+            return self._assigned() >= self._pool - self._left_out
+
+        async def ready() -> bool:
+            if not self._left_out:
+                return await self._are(["scale"], "Ready")
+            status = self._agents.shares.objects["", "scale"].get("status") or {}
+            return bool((status.get("gpus") or {}).get("ready", 0) >= base.GPUS * (self._pool - self._left_out))
 
         await until(first, self._process)
         first_at = time.monotonic() - began
         await until(all_nodes, self._process)
         all_at = time.monotonic() - began
-        await until(lambda: self._are(["scale"], "Ready"), self._process)
+        await until(ready, self._process)
         ready_at = time.monotonic() - began
         return {
-            "nodes": self._pool,
+            "nodes": self._pool - self._left_out,
             "firstNodeSeconds": round(first_at, 2),
             "allNodesSeconds": round(all_at, 2),
             "readySeconds": round(ready_at, 2),
@@ -257,15 +273,15 @@ async def fill(kube: Kube, nodes: int) -> None:
     )
 
 
-async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, log: Path) -> Object:
+async def measured(plane: ControlPlane, python: Path, tree: Path, args: argparse.Namespace, log: Path) -> Object:
     command, environ = plane.as_in_a_pod(python, tree, base.operator_command())
     environ |= base.OPERATOR_ENVIRONMENT
     result: Object = results.runs_on(python)
     kube = await connected(plane)
-    agents, lease = Agents(kube), LeaseWatch(kube)
+    agents, lease, stack = Agents(kube), LeaseWatch(kube), AsyncExitStack()
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
-    tasks = [asyncio.create_task(work) for work in (agents.run(), lease.run(), base.renew(kube, nodes))]
+    tasks = [asyncio.create_task(work) for work in (agents.run(), lease.run(), base.renew(kube, args.nodes))]
     for task in tasks:
         task.add_done_callback(_said)
     try:
@@ -282,13 +298,13 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, lo
 
         result["agentsKnownSeconds"] = round(await until(reporting, process), 1)
         result["residentAtStartMib"] = round(Usage.of(process.pid).resident, 1)
-        steps = Steps(kube, agents, process, nodes)
-        for name, step in (
-            ("oneShare", steps.one_share),
-            ("manyShares", steps.many_shares),
-            ("limits", steps.limits),
-            ("changes", steps.changes),
-        ):
+        if args.trouble:
+            await stack.enter_async_context(trouble(kube, share(REFUSED_SHARE, "kubernetes.io/hostname", REFUSED_NODE)))
+        steps = Steps(kube, agents, process, args.nodes, 2 if args.trouble else 0)
+        named = {"oneShare": steps.one_share, "manyShares": steps.many_shares}
+        if not args.trouble:
+            named |= {"limits": steps.limits, "changes": steps.changes}
+        for name, step in named.items():
             pids = {"operator": process.pid, **plane.pids, "agents": os.getpid()}
             before = {part: Usage.of(pid).cpu for part, pid in pids.items()}
             ticks = results.processor_ticks()
@@ -310,6 +326,7 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, nodes: int, lo
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         stop(process)
+        await stack.aclose()
         await kube.close()
     result |= {"leaseGapSeconds": round(lease.longest, 2), "load": results.load()}
     return result
@@ -337,13 +354,14 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
             "nodes": args.nodes,
             "gpusPerNode": base.GPUS,
             "before": args.before,
+            "trouble": args.trouble,
             **results.machine(),
         },
     }
     with trees(args.before, scratch) as compared:
         for name, tree in compared.items():
             with original.copy(scratch / f"{name}-cluster").running() as plane:
-                found[name] = await measured(plane, pythons[name], tree, args.nodes, args.logs / f"{name}.log")
+                found[name] = await measured(plane, pythons[name], tree, args, args.logs / f"{name}.log")
             print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
             if args.out is not None:
                 results.write(found, args.out)
@@ -354,6 +372,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--before", metavar="COMMIT", help="measure the operator of this commit too")
+    parser.add_argument("--trouble", action="store_true", help="beside a node that hangs and a share that is refused")
     results.add_pythons(parser)
     results.add_out(parser)
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="where to leave the operators' logs")

@@ -1,12 +1,14 @@
 """The writes that turn the current fleet into the planned one, and no others. Pure.
 
 Guarantees: only the cache is compared, nothing is requested; a fleet that matches its plan gives no writes. A
-condition keeps its time as long as its status stays the same. What a write of ours has changed since the plan's
-snapshot, or is about to change, is left to the next plan: this one does not know of it (`_Unsettled`).
+condition keeps its time as long as its status stays the same. A write names the resourceVersion that its object had in
+the plan's snapshot. A deletion cannot; so nothing of a share is ended about which a write was unanswered when the
+snapshot was taken, or about which another one is planned.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
 
 from gpushare.api import names
@@ -14,7 +16,7 @@ from gpushare.api.conditions import ConditionType, EventReason, ShareReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.meta import Condition
-from gpushare.controller.cache.fleet_cache import FleetCache, KnownShare, share_labels
+from gpushare.controller.cache.fleet_cache import FleetCache, KnownShare, Versions
 from gpushare.controller.claims.differences import claim_writes, shares_with_classes
 from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.settings import OperatorSettings
@@ -24,7 +26,7 @@ from gpushare.planner import FleetPlan, RefusalVerdict, ShareReport, Snapshot
 
 FINALIZER_MANAGER = "gpushare-operator-finalizer"
 """A manager of its own: applying without the finalizer removes it, and must remove nothing else."""
-
+NO_VERSIONS: Versions = MappingProxyType({})
 
 MOVES = {
     EventReason.GPU_ASSIGNED: "this share now has",
@@ -43,66 +45,60 @@ NOT_A_PROBLEM = (
 """Reasons for a condition that is not True though nothing is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Unsettled:
-    """Nodes whose labels or assignments are others than the plan was made from, and the shares that have them."""
-
-    nodes: frozenset[str]
-    shares: frozenset[str]
-
-
 def differences(
     plan: FleetPlan,
     snapshot: Snapshot,
     cache: FleetCache,
     settings: OperatorSettings,
     now: str,
-    under_way: Collection[Write] = (),
+    versions: Versions = NO_VERSIONS,
+    unanswered: Collection[Write] = (),
 ) -> list[Write]:
-    """`now`: RFC 3339, for conditions whose status changes. `under_way`: not answered yet. Ordered by stage."""
+    """Ordered by stage. `now`: RFC 3339, for conditions whose status changes.
+
+    `versions`, `unanswered`: the objects' versions, and the writes under way, when `snapshot` was taken.
+    """
     shares = {share.name: share for share in snapshot.shares}
-    unsettled = _unsettled(snapshot, cache, under_way)
+    busy = _shares_of(unanswered)
     writes = [
-        *_finalizers(plan, shares, cache, unsettled),
+        *_finalizers(plan, shares, cache),
         *claim_writes(() if snapshot.no_claims else snapshot.shares, cache.claims, settings),
-        *_daemon_sets(plan, shares, cache, settings, unsettled),
-        *_labels(plan, cache, unsettled),
-        *_assignments(plan, cache, unsettled),
-        *_startup(plan, cache, unsettled),
-        *_replacements(plan, settings, unsettled),
-        *_statuses(plan, cache, now),
+        *_daemon_sets(plan, shares, cache, settings, busy),
+        *_labels(plan, cache),
+        *_assignments(plan, cache),
+        *_startup(plan, cache),
+        *_replacements(plan, settings, unanswered),
     ]
+    writes += _releases(plan, shares, cache, busy | _shares_of(writes))
+    writes = [_versioned(write, versions) for write in writes]
+    writes += _statuses(plan, cache, now)
     return sorted(writes, key=lambda write: (write.stage, write.name))
 
 
-def _unsettled(snapshot: Snapshot, cache: FleetCache, under_way: Collection[Write]) -> _Unsettled:
-    to_nodes = [write for write in under_way if write.resource in (NODES, GPU_NODES)]
-    nodes = {write.name for write in to_nodes}
-    shares = {share for write in to_nodes for share in write.shares}
-    for view in snapshot.nodes:
-        node, gpu_node = cache.nodes.get(view.name), cache.gpu_nodes.get(view.name)
-        labels = view.labels if node is None else node.labels
-        if gpu_node is view.gpu_node and labels is view.labels:
-            continue
-        assigned = gpu_node.spec.assignments or () if gpu_node is not None else ()
-        planned_from = view.gpu_node.spec.assignments or () if view.gpu_node is not None else ()
-        if list(assigned) != list(planned_from) or share_labels(labels) != share_labels(view.labels):
-            nodes.add(view.name)
-            shares |= {item.share for item in assigned}
-            shares |= {key.removeprefix(names.NODE_LABEL_PREFIX) for key in share_labels(labels)}
-    return _Unsettled(frozenset(nodes), frozenset(shares))
+def _shares_of(writes: Iterable[Write]) -> frozenset[str]:
+    return frozenset(share for write in writes if write.stage is not WriteStage.REPORT for share in write.shares)
 
 
-def _finalizers(
-    plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache, unsettled: _Unsettled
-) -> Iterable[Write]:
+def _versioned(write: Write, versions: Versions) -> Write:
+    if write.verb not in ("apply", "merge"):
+        return write
+    version = versions.get(write.resource, {}).get((write.namespace or "", write.name))
+    return replace(write, version=str(version)) if version else write
+
+
+def _finalizers(plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache) -> Iterable[Write]:
     for name in plan.finalizers:
-        if not _has_finalizer(cache.shares.get(name)):  # it may have got it while this was planned
+        if not _has_finalizer(cache.shares.get(name)):  # the answer may have come while this was planned
             yield _hold(shares[name])
+
+
+def _releases(
+    plan: FleetPlan, shares: Mapping[str, GpuShare], cache: FleetCache, busy: frozenset[str]
+) -> Iterable[Write]:
     if not plan.released:
         return
-    busy = _with_daemon_set(cache) | _with_label(cache) | shares_with_classes(cache.claims) | unsettled.shares
-    for name in plan.released - busy:
+    kept = busy | _with_daemon_set(cache) | _with_label(cache) | shares_with_classes(cache.claims)
+    for name in plan.released - kept:
         if shares[name].by_claims and cache.claims.followed and not cache.claims.known:
             continue  # its classes may be there
         yield _release(shares[name])
@@ -159,7 +155,7 @@ def _daemon_sets(
     shares: Mapping[str, GpuShare],
     cache: FleetCache,
     settings: OperatorSettings,
-    unsettled: _Unsettled,
+    busy: frozenset[str],
 ) -> Iterable[Write]:
     """A live share keeps its DaemonSet: one made again by that name gets no pod while an old one still ends."""
     current = {name: known for (_, name), known in cache.daemon_sets.objects.items()}
@@ -176,7 +172,7 @@ def _daemon_sets(
     for name, known in current.items():
         if known.share in still_used:
             continue  # of a share that vanished: its end is the end of the clients that run still
-        if known.share and name not in kept and not known.deleting and known.share not in unsettled.shares:
+        if known.share and name not in kept and not known.deleting and known.share not in busy:
             yield _daemon_set_write(WriteStage.STOP, "delete", name, {}, known.share, settings)
 
 
@@ -195,10 +191,10 @@ def _daemon_set_write(
     )
 
 
-def _labels(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterable[Write]:
+def _labels(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
     for node, shares in plan.labels.items():
         known = cache.nodes.get(node)
-        if known is None or node in unsettled.nodes:
+        if known is None:
             continue
         current = known.share_labels
         desired = {names.node_label(share) for share in shares}
@@ -214,10 +210,10 @@ def _labels(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterab
             yield Write(stage, "merge", NODES, node, body, manager=MANAGER, shares=concerned)
 
 
-def _assignments(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterable[Write]:
+def _assignments(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
     for node, desired in plan.assignments.items():
         known = cache.gpu_nodes.get(node)
-        if known is None or node in unsettled.nodes:
+        if known is None:
             continue
         current = known.spec.assignments
         if current is not None and tuple(current) == desired:
@@ -236,22 +232,20 @@ def _assignment(item: Assignment) -> Object:
     return item.model_dump(by_alias=True, exclude_defaults=True, mode="json")
 
 
-def _startup(plan: FleetPlan, cache: FleetCache, unsettled: _Unsettled) -> Iterable[Write]:
-    """Of the version that was seen: a list of taints is replaced as a whole, and others write to it."""
-    for node in plan.started - unsettled.nodes:
+def _startup(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
+    """A list of taints is replaced as a whole, and others write to it: the version that is named guards theirs."""
+    for node in plan.started:
         known = cache.nodes.get(node)
-        if known is not None and known.starting is not None:
-            body = {
-                "metadata": {"resourceVersion": known.starting.version},
-                "spec": {"taints": list(known.starting.taints) or None},
-            }
+        if known is not None and known.lasting_taints is not None:
+            body = {"spec": {"taints": list(known.lasting_taints) or None}}
             yield Write(WriteStage.OPEN, "merge", NODES, node, body, manager=MANAGER)
 
 
-def _replacements(plan: FleetPlan, settings: OperatorSettings, unsettled: _Unsettled) -> Iterable[Write]:
+def _replacements(plan: FleetPlan, settings: OperatorSettings, unanswered: Collection[Write]) -> Iterable[Write]:
     """Deleted rather than evicted: disruption budgets know nothing of the clients that we wait for."""
+    busy = {write.name for write in unanswered if write.resource in (NODES, GPU_NODES)}
     for pod in plan.replaced:
-        if pod.node in unsettled.nodes:
+        if pod.node in busy:
             continue
         text = f"node {pod.node}: MPS pod {pod.name} makes way for one of the present image and settings"
         yield Write(

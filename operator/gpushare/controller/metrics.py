@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -95,7 +96,7 @@ class OperatorMeters:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._rounds = Histogram(
             "gpushare_reconcile_duration_seconds",
-            "One round: a snapshot of the fleet, the plan, and what differs from it; the writes go on meanwhile.",
+            "One round: a snapshot of the fleet, the plan, and what differs from it; without the writes that follow.",
             buckets=ROUND_BUCKETS,
             registry=registry,
         )
@@ -104,7 +105,8 @@ class OperatorMeters:
         )
         self._writes = Counter(
             "gpushare_writes",
-            "Writes to the API server by resource and verb; result is ok or failed, and failed ones are tried again.",
+            "Writes to the API server by resource and verb; result is ok, failed, or conflict: the object had changed "
+            "since the plan. What was not ok is tried again.",
             ["resource", "verb", "result"],
             registry=registry,
         )
@@ -120,6 +122,6 @@ class OperatorMeters:
         finally:
             self._rounds.observe(time.monotonic() - began)
 
-    def wrote(self, write: Write, *, done: bool) -> None:
+    def wrote(self, write: Write, result: Literal["ok", "failed", "conflict"]) -> None:
         resource = f"{write.resource.plural}/{write.subresource}" if write.subresource else write.resource.plural
-        self._writes.labels(resource, write.verb, "ok" if done else "failed").inc()
+        self._writes.labels(resource, write.verb, result).inc()

@@ -13,6 +13,9 @@ from gpushare.kube.resources import CLAIM_TEMPLATES, Object, Resource
 MANAGER = "gpushare-operator"
 """Field manager of our writes, and the reporting controller of our events."""
 
+Key = tuple[str, str, str]
+"""(kind of object, namespace and name, subresource and stage)."""
+
 RENDERED = f"{names.GROUP}/rendered"
 """Annotation with the digest of what we applied. Objects themselves cannot be compared: the API server adds defaults
 and rewrites quantities, and a new release may also remove fields."""
@@ -34,23 +37,25 @@ def stamp_of(obj: Object) -> str:
 
 
 class WriteStage(IntEnum):
-    """What a write is about, in the order in which a share sees it; `Applier` says which of them wait for others.
+    """What a write is about, in the order in which a share sees it; `apply.PHASES` says which are sent together.
 
-    A share gets its finalizer before it gets a GPU, its DaemonSet before a node asks for its pods, and goes only after
-    all its objects are gone. A new node is opened to pods once it serves. What makes a share reachable from namespaces
-    comes last, since that may be many writes.
+    What makes a share's claims possible goes first when it ends (CLOSE). A share gets its finalizer (HOLD) before it
+    gets a GPU, its DaemonSet (RUN) before a node asks for its pods, and goes (RELEASE) only after all its objects are
+    gone. A new node is opened to pods once it serves. What makes a share reachable from namespaces comes last, since
+    that may be many writes.
     """
 
-    HOLD = 0
-    RUN = 1
-    LABEL = 2
-    ASSIGN = 3
-    OPEN = 4
-    REPLACE = 5
-    STOP = 6
-    RELEASE = 7
-    REPORT = 8
-    REACH = 9
+    CLOSE = 0
+    HOLD = 1
+    RUN = 2
+    LABEL = 3
+    ASSIGN = 4
+    OPEN = 5
+    REPLACE = 6
+    STOP = 7
+    RELEASE = 8
+    REPORT = 9
+    REACH = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,11 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`shares`: those that it is about. `uid`: the only object to be deleted."""
+    """`shares`: those that the write is about. `uid`: the only object to be deleted.
+
+    `version`: the resourceVersion of the object that was planned from, for an apply or a merge; empty for an object
+    that is made, and for a status, which nobody else writes.
+    """
 
     stage: WriteStage
     verb: Literal["apply", "merge", "json", "delete"]
@@ -79,12 +88,20 @@ class Write:
     """Of a JSON patch, in place of `body`."""
     manager: str = ""
     uid: str = ""
+    version: str = ""
     shares: frozenset[str] = frozenset()
     notes: tuple[Note, ...] = ()
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        """Writes of the same key share their back-off."""
+    def versioned_body(self) -> Object:
+        """`body` as it is sent: refused where the object is not of `version` any more."""
+        if not self.version:
+            return self.body
+        return {**self.body, "metadata": {**self.body.get("metadata", {}), "resourceVersion": self.version}}
+
+    @property
+    def key(self) -> Key:
+        """Of writes of the same key one is under way at a time, and they share their back-off."""
         return (
             self.resource.plural,
             f"{self.namespace or ''}/{self.name}",

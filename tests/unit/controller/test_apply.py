@@ -1,4 +1,4 @@
-"""Which writes wait for which, and what becomes of those that a newer plan no longer wants."""
+"""Which writes of a plan wait for which, and what becomes of those that are not answered, refused, or out of date."""
 
 import asyncio
 import gc
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.controller.apply import AT_ONCE, REACHES_A_ROUND, Applier
+from gpushare.controller.apply import AT_ONCE, CONFLICT_BACKOFF, FIRST_BACKOFF, UNANSWERED_AT_MOST, Applier, in_turns
 from gpushare.controller.cache.fleet_cache import FleetCache
+from gpushare.controller.events import FleetEvents
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import Write, WriteStage
 from gpushare.kube.client import CLAIM_TEMPLATES, DAEMON_SETS, GPU_NODES, GPU_SHARES, NODES
@@ -16,6 +17,8 @@ from tests.unit.clock import Clock
 from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 NODE_COUNT = 3 * AT_ONCE
+SECONDS = 0.5
+"""For each phase."""
 
 
 @pytest.fixture
@@ -27,8 +30,8 @@ def fleet(kube: FakeKube) -> FakeKube:
 
 
 @pytest.fixture
-def drained() -> list[bool]:
-    return []
+def answered() -> asyncio.Event:
+    return asyncio.Event()
 
 
 @pytest.fixture
@@ -37,15 +40,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def applier(fleet: FakeKube, clock: Clock, drained: list[bool]) -> Applier:
+def applier(fleet: FakeKube, clock: Clock, answered: asyncio.Event) -> Applier:
     cache = FleetCache(lambda: None)
-    meters = OperatorMeters(CollectorRegistry())
-    return Applier(fleet, cache, "operator-0", clock, meters, lambda: drained.append(True))  # type: ignore[arg-type]
+    events = FleetEvents(fleet, cache, "operator-0", clock)  # type: ignore[arg-type]
+    return Applier(fleet, cache, events, clock, OperatorMeters(CollectorRegistry()), answered.set)  # type: ignore[arg-type]
 
 
-def label(node: str, value: str = "true", share: str = "a") -> Write:
+def label(node: str, value: str = "true", share: str = "a", version: str = "") -> Write:
     body = {"metadata": {"labels": {"share": value}}}
-    return Write(WriteStage.LABEL, "merge", NODES, node, body, shares=frozenset(share))
+    return Write(WriteStage.LABEL, "merge", NODES, node, body, version=version, shares=frozenset([share]))
 
 
 def assignment(node: str) -> Write:
@@ -74,11 +77,8 @@ def whole_plan() -> list[Write]:
     ]
 
 
-async def test_a_share_is_held_and_run_before_any_node_and_each_node_is_labelled_before_it_gets_gpus(
-    fleet: FakeKube, applier: Applier
-) -> None:
-    applier.submit(whole_plan())
-    await applier.idle()
+async def test_a_share_is_held_and_run_before_a_node_is_asked(fleet: FakeKube, applier: Applier) -> None:
+    assert await applier.write(whole_plan(), SECONDS)
     assert fleet.writes[:2] == ["apply gpushares/a", "apply daemonsets/mps-a"]
     for number in range(NODE_COUNT):
         assert fleet.writes.index(f"patch nodes/n{number}") < fleet.writes.index(f"patch gpunodes/n{number}")
@@ -86,81 +86,128 @@ async def test_a_share_is_held_and_run_before_any_node_and_each_node_is_labelled
     assert fleet.writes[-1] == "apply gpushares/a/status"
 
 
-def template(number: int) -> Write:
-    return of_share(WriteStage.REACH, resource=CLAIM_TEMPLATES, name="small", namespace=f"n{number:03}")
-
-
-async def test_thousands_of_templates_are_written_in_parts_and_refused_ones_keep_nobody_waiting(
-    fleet: FakeKube, applier: Applier
-) -> None:
-    wanted = [template(number) for number in range(2 * REACHES_A_ROUND)]
-    fleet.fail("apply resourceclaimtemplates/small", FORBIDDEN)
-    applier.submit(wanted)
-    await applier.idle()
-    assert len(fleet.all(CLAIM_TEMPLATES)) == 0
+async def test_a_share_without_finalizer_gets_nothing(fleet: FakeKube, applier: Applier, clock: Clock) -> None:
+    fleet.fail("apply gpushares/a", FORBIDDEN)
+    for _ in range(2):  # the second time its finalizer waits for its back-off
+        await applier.write([*whole_plan(), label("n0", share="b")], SECONDS)
+        assert [it for it in fleet.writes if "nodes" in it or "daemonsets" in it] == ["patch nodes/n0"]
+        fleet.writes.remove("patch nodes/n0")
     fleet.heal()
-    applier.submit(wanted)
-    await applier.idle()
-    written = sorted(it["metadata"]["namespace"] for it in fleet.all(CLAIM_TEMPLATES))
-    assert written == [write.namespace for write in wanted[REACHES_A_ROUND:]], "the first wait for their back-off"
+    clock.now += FIRST_BACKOFF
+    await applier.write(whole_plan(), SECONDS)
+    assert "patch gpunodes/n0" in fleet.writes
 
 
-async def test_a_newer_plan_does_not_overtake_the_finalizer_that_is_under_way(
-    fleet: FakeKube, applier: Applier
-) -> None:
-    fleet.fail("apply gpushares/a")
-    applier.submit(whole_plan())
-    await fleet.until(lambda: fleet.writes)
-    applier.submit(whole_plan())
-    await asyncio.sleep(0.1)
-    assert fleet.writes == ["apply gpushares/a"]
+def template(number: int, name: str = "small") -> Write:
+    return of_share(WriteStage.REACH, resource=CLAIM_TEMPLATES, name=name, namespace=f"n{number:03}")
+
+
+async def test_refused_templates_keep_nobody_waiting(fleet: FakeKube, applier: Applier, clock: Clock) -> None:
+    refused, others = [[template(number, name) for number in range(50)] for name in ("refused", "small")]
+    fleet.fail("apply resourceclaimtemplates/refused", FORBIDDEN)
+    assert await applier.write([*refused, *others, *whole_plan()], SECONDS)
+    assert len(fleet.all(CLAIM_TEMPLATES)) == len(others)
+    assert fleet.writes.index("apply gpushares/a/status") < fleet.writes.index("apply resourceclaimtemplates/refused")
+    fleet.writes.clear()
+    assert await applier.write([*refused, label("n0", "false")], SECONDS)
+    assert fleet.writes == ["patch nodes/n0"], "the refused ones wait for their back-off"
+    clock.now += FIRST_BACKOFF
+    await applier.write(refused, SECONDS)
+    assert len(fleet.writes) == 1 + len(refused)
+
+
+async def test_templates_that_are_not_answered_end_with_the_pass(fleet: FakeKube, applier: Applier) -> None:
+    fleet.fail("apply resourceclaimtemplates")
+    assert not await applier.write([template(number) for number in range(NODE_COUNT)], SECONDS)
+    assert len(fleet.writes) == AT_ONCE
     await applier.close()
 
 
-async def test_a_node_that_does_not_answer_holds_up_neither_other_nodes_nor_the_status(
-    fleet: FakeKube, applier: Applier, clock: Clock, drained: list[bool]
+async def test_a_newer_plan_does_not_overtake_a_finalizer(fleet: FakeKube, applier: Applier) -> None:
+    fleet.fail("apply gpushares/a")
+    for _ in range(2):
+        await applier.write(whole_plan(), SECONDS)
+        assert [it for it in fleet.writes if "status" not in it] == ["apply gpushares/a"]
+    await applier.close()
+
+
+async def test_a_silent_node_holds_up_neither_others_nor_the_status(
+    fleet: FakeKube, applier: Applier, answered: asyncio.Event
 ) -> None:
     fleet.fail("patch nodes/n0")
-    applier.submit(whole_plan())
-    async with asyncio.timeout(30):
-        while len(fleet.writes) < 2 + 2 * NODE_COUNT:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-    assert "apply gpushares/a/status" in fleet.writes
-    assert "patch gpunodes/n0" not in fleet.writes
-    assert drained == []
-    clock.now += 301
-    assert applier.stalled_seconds > 300
+    assert await applier.write(whole_plan(), SECONDS)
+    assert len(fleet.writes) == 2 + 2 * NODE_COUNT + 1
+    assert [write.name for write in applier.unanswered] == ["n0"]
+    fleet.writes.clear()
+    answered.clear()
+    async with asyncio.timeout(SECONDS / 2):
+        await applier.write(whole_plan(), SECONDS)
+    assert "patch nodes/n0" not in fleet.writes, "sent already"
     await applier.close()
+
+
+async def test_silent_nodes_of_all_slots_hold_up_no_status(fleet: FakeKube, applier: Applier) -> None:
+    fleet.fail("patch nodes")
+    assert not await applier.write(whole_plan(), SECONDS)
+    assert fleet.writes[-1] == "apply gpushares/a/status"
+    assert len(applier.unanswered) == AT_ONCE
+    await applier.close()
+
+
+async def test_writes_without_an_answer_are_bounded(fleet: FakeKube, applier: Applier) -> None:
+    fleet.fail("patch")
+    for _ in range(UNANSWERED_AT_MOST // AT_ONCE + 1):
+        complete = await applier.write([label(f"n{number}") for number in range(2 * UNANSWERED_AT_MOST)], SECONDS)
+    assert complete, "there is nothing to plan again for, before one is answered"
+    assert len(applier.unanswered) == len(fleet.writes) == UNANSWERED_AT_MOST
+    await applier.close()
+
+
+async def test_a_write_without_an_answer_is_given_up_after_its_time(
+    fleet: FakeKube, applier: Applier, answered: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpushare.controller.apply.WRITE_SECONDS", 2 * SECONDS)
+    fleet.fail("patch nodes/n0")
+    await applier.write([label("n0")], SECONDS)
+    assert not answered.is_set()
+    async with asyncio.timeout(30):
+        await answered.wait()
+    assert applier.retry_seconds() == FIRST_BACKOFF
 
 
 async def test_a_newer_plan_replaces_what_has_not_begun(fleet: FakeKube, applier: Applier) -> None:
     for number in range(AT_ONCE):
-        fleet.fail(f"patch nodes/n{number}")
-    applier.submit([label(f"n{number}") for number in range(NODE_COUNT)])
-    await fleet.until(lambda: len(fleet.writes) == AT_ONCE)
-    applier.submit([label("n0"), label("n1", "false")])
-    await asyncio.sleep(0.05)
+        fleet.fail(f"patch nodes/n{number:03}")
+    assert not await applier.write([label(f"n{number:03}") for number in range(NODE_COUNT)], SECONDS)
+    assert len(fleet.writes) == AT_ONCE
+    await applier.write([label("n000"), label("n001", "false")], SECONDS)
     assert len(fleet.writes) == AT_ONCE, "the same write is not sent twice, nor two at once for one object"
     await applier.close()
 
 
 async def test_a_share_of_one_node_does_not_wait_for_one_of_many(fleet: FakeKube, applier: Applier) -> None:
     names = [f"n{number}" for number in range(NODE_COUNT)]
-    applier.submit([*map(label, names[:-1]), label(names[-1], share="b")])
-    await applier.idle()
-    assert fleet.writes.index(f"patch nodes/{names[-1]}") < AT_ONCE + 2
+    await applier.write([*map(label, names[:-1]), label(names[-1], share="b")], SECONDS)
+    assert fleet.writes.index(f"patch nodes/{names[-1]}") < 2
     assert len(fleet.writes) == NODE_COUNT
 
 
-async def test_of_a_plan_for_many_nodes_only_those_that_have_their_turn_are_tasks(
-    fleet: FakeKube, applier: Applier
-) -> None:
+def test_shares_take_turns_and_the_writes_to_a_node_stay_together() -> None:
+    ordered = in_turns([label("n2", share="b"), label("n0"), label("n1"), assignment("n0"), assignment("n1")])
+    assert [(write.stage.name, write.name) for write in ordered] == [
+        ("LABEL", "n0"),
+        ("LABEL", "n2"),
+        ("ASSIGN", "n0"),
+        ("LABEL", "n1"),
+        ("ASSIGN", "n1"),
+    ]
+
+
+async def test_of_a_plan_for_many_nodes_few_writes_are_tasks(fleet: FakeKube, applier: Applier) -> None:
     fleet.fail()
     before = len(asyncio.all_tasks())
-    for turn in range(20):
-        applier.submit([label(f"n{number}", str(turn)) for number in range(NODE_COUNT)])
-        await asyncio.sleep(0.01)
-    assert len(asyncio.all_tasks()) - before <= AT_ONCE + 1
+    await applier.write([label(f"n{number}") for number in range(NODE_COUNT)], SECONDS)
+    assert len(asyncio.all_tasks()) - before <= AT_ONCE
     await applier.close()
 
 
@@ -172,42 +219,56 @@ async def test_what_earlier_plans_wanted_is_not_kept(fleet: FakeKube, applier: A
     fleet.fail()
     others = alive()
     for turn in range(20):
-        applier.submit([*(label(f"n{number}", str(turn)) for number in range(NODE_COUNT)), status()])
-        await asyncio.sleep(0.01)
-    assert alive() - others < 3 * NODE_COUNT, "of the latest plan, of the one before, and what is under way"
+        await applier.write([*(label(f"n{number}", str(turn)) for number in range(NODE_COUNT)), status()], 0.02)
+    assert alive() - others <= UNANSWERED_AT_MOST, "what is under way"
     await applier.close()
 
 
-async def test_a_newer_write_to_an_object_follows_the_one_under_way(fleet: FakeKube, applier: Applier) -> None:
-    applier.submit([label("n0")])
-    await fleet.until(lambda: fleet.writes)
-    applier.submit([label("n0", "false")])
-    await applier.idle()
-    assert fleet.writes == ["patch nodes/n0", "patch nodes/n0"]
-    assert fleet.live(NODES, "n0")["metadata"]["labels"] == {"share": "false"}
+async def test_of_a_changed_object_the_write_is_refused_and_planned_again(
+    fleet: FakeKube, applier: Applier, answered: asyncio.Event
+) -> None:
+    planned_from = fleet.live(NODES, "n0")["metadata"]["resourceVersion"]
+    fleet.put(NODES, {"metadata": {"name": "n0", "labels": {"share": "else"}}})
+    await applier.write([label("n0", version=planned_from)], SECONDS)
+    assert fleet.live(NODES, "n0")["metadata"]["labels"] == {"share": "else"}
+    assert answered.is_set()
+    assert applier.retry_seconds() == CONFLICT_BACKOFF
 
 
-async def test_a_share_is_not_released_while_one_of_its_writes_fails(fleet: FakeKube, applier: Applier) -> None:
+async def test_a_write_that_fails_again_waits_twice_as_long(fleet: FakeKube, applier: Applier, clock: Clock) -> None:
     fleet.fail("patch nodes/n0", FORBIDDEN)
-    applier.submit([label("n0"), of_share(WriteStage.RELEASE)])
-    await applier.idle()
-    assert fleet.writes == ["patch nodes/n0"]
-    assert applier.retry_seconds() is not None
+    pauses = []
+    for _ in range(10):
+        await applier.write([label("n0")], SECONDS)
+        pauses.append(applier.retry_seconds())
+        clock.now += pauses[-1] or 0.0
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]
+    await applier.write([], SECONDS)
+    assert applier.retry_seconds() is None, "no longer wanted"
 
 
-async def test_an_error_of_ours_ends_the_operator(fleet: FakeKube, applier: Applier, drained: list[bool]) -> None:
+async def test_a_due_write_under_way_leads_to_no_plan(fleet: FakeKube, applier: Applier, clock: Clock) -> None:
+    fleet.fail("patch nodes/n0", FORBIDDEN)
+    await applier.write([label("n0")], SECONDS)
+    clock.now += FIRST_BACKOFF
+    fleet.fail("patch nodes/n0")
+    await applier.write([label("n0")], SECONDS)
+    assert len(applier.unanswered) == 1
+    assert applier.retry_seconds() is None, "else plans would follow each other without a pause"
+    await applier.close()
+
+
+async def test_an_error_of_ours_ends_the_operator(fleet: FakeKube, applier: Applier) -> None:
     fleet.fail("patch nodes/n0", LookupError("a bug"))
-    applier.submit([label("n0")])
-    await fleet.until(lambda: drained)
     with pytest.raises(LookupError):
-        applier.submit([])
+        await applier.write([label("n0")], SECONDS)
+    with pytest.raises(LookupError):
+        await applier.write([status()], SECONDS)
 
 
-async def test_a_status_alone_leads_to_no_other_plan(applier: Applier, drained: list[bool]) -> None:
+async def test_a_status_alone_leads_to_no_other_plan(applier: Applier, answered: asyncio.Event) -> None:
     """The next plan would find other counts and write them, and so on."""
-    applier.submit([status()])
-    await applier.idle()
-    assert drained == []
-    applier.submit([label("n0"), status()])
-    await applier.idle()
-    assert drained == [True]
+    await applier.write([status()], SECONDS)
+    assert not answered.is_set()
+    await applier.write([label("n0"), status()], SECONDS)
+    assert answered.is_set()

@@ -8,7 +8,7 @@ from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import GPU_SHARES, RESOURCE_CLAIMS
 from tests.unit.controller.claims.test_views import CLAIM
-from tests.unit.controller.listing import once, relist
+from tests.unit.controller.listing import relist
 from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 
@@ -32,8 +32,8 @@ async def reconciler(kube: FakeKube, settings: OperatorSettings, registry: Colle
 
 
 async def test_a_share_is_told_as_its_status_is(kube: FakeKube, reconciler: Reconciler) -> None:
-    await once(reconciler)
-    await once(reconciler)
+    await reconciler.once()
+    await reconciler.once()
     found = told(FleetSnapshot(True, reconciler.reports))
     status = kube.live(GPU_SHARES, "a")["status"]
     assert found["share_gpus_matching", "a"] == status["gpus"]["matching"] == 1
@@ -48,15 +48,15 @@ async def test_a_share_is_told_as_its_status_is(kube: FakeKube, reconciler: Reco
 async def test_claims_are_counted_of_shares_that_are_delivered_by_them_alone(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
-    await once(reconciler)
+    await reconciler.once()
     assert ("share_claims_allocated", "a") not in told(FleetSnapshot(True, reconciler.reports))
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "delivery": "ResourceClaim"}})
     kube.put(RESOURCE_CLAIMS, CLAIM)
     await relist(kube, reconciler)
-    await once(reconciler)
+    await reconciler.once()
     await kube.followed(RESOURCE_CLAIMS)
-    await once(reconciler)
+    await reconciler.once()
     await reconciler.cache.claims.close()
     found = told(FleetSnapshot(True, reconciler.reports))
     assert (found["share_claims_allocated", "a"], found["share_claims_pending", "a"]) == (0, 1)
@@ -71,17 +71,17 @@ async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: FakeKube, r
         {"metadata": {"name": "b", "creationTimestamp": "2026-01-02T00:00:00Z"}, "spec": {"clients": clients}},
     )
     await relist(kube, reconciler)
-    await once(reconciler)
+    await reconciler.once()
     found = told(FleetSnapshot(True, reconciler.reports))
     assert found["share_gpus_unavailable", "b", "ClientCeiling"] == 1
     assert found["share_gpus_assigned", "a"] == 0
 
 
 async def test_a_share_that_goes_takes_its_series_with_it(kube: FakeKube, reconciler: Reconciler) -> None:
-    await once(reconciler)
+    await reconciler.once()
     kube.remove(GPU_SHARES, "a")
     await relist(kube, reconciler)
-    await once(reconciler)
+    await reconciler.once()
     assert told(FleetSnapshot(True, reconciler.reports)) == {("operator_leader",): 1}
 
 
@@ -93,8 +93,8 @@ async def test_rounds_writes_and_refusals_are_counted(
     kube: FakeKube, reconciler: Reconciler, registry: CollectorRegistry
 ) -> None:
     kube.fail("patch nodes/n1", FORBIDDEN)
-    await once(reconciler)
-    await once(reconciler)
+    await reconciler.once()
+    await reconciler.once()
 
     def count(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(f"gpushare_{name}", labels)
@@ -111,7 +111,7 @@ async def test_a_fleet_that_cannot_be_read_is_an_error(
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "spec": {**share["spec"], "enforcement": "FromTheFuture"}})
     await relist(kube, reconciler)
-    await once(reconciler)
+    await reconciler.once()
     assert registry.get_sample_value("gpushare_reconcile_errors_total") == 1
 
 

@@ -19,7 +19,7 @@ from gpushare.kube.client import (
     RESOURCE_SLICES,
 )
 from tests.unit.controller.claims.test_views import CLAIM, SLICE
-from tests.unit.controller.listing import once, relist
+from tests.unit.controller.listing import relist
 from tests.unit.fake_kube import FakeKube
 
 NOW = datetime(2026, 3, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ async def reconciler(kube: FakeKube, settings: OperatorSettings) -> AsyncIterato
 async def settle(kube: FakeKube, reconciler: Reconciler) -> None:
     """A round that begins to follow claims, and those that act on what is there."""
     for _ in range(4):
-        await once(reconciler)
+        await reconciler.once()
         await kube.followed(*FOLLOWED)
 
 
@@ -66,7 +66,7 @@ async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: FakeKube,
     kube.put(GPU_SHARES, {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2026-03-01T00:00:00Z"}})
     await relist(kube, reconciler)
     kube.writes.clear()
-    await once(reconciler)
+    await reconciler.once()
     assert set(kube.writes[:3]) == {
         "delete deviceclasses/a.gpushare.dev",
         "delete resourceclaimtemplates/small.a",

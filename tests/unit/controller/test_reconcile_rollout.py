@@ -10,7 +10,7 @@ from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, PODS
-from tests.unit.controller.listing import once, relist
+from tests.unit.controller.listing import relist
 from tests.unit.controller.mps_pods import CREATED, DAEMON_SET, container, pod
 from tests.unit.fake_kube import FakeKube
 
@@ -49,7 +49,7 @@ class Rolling:
 
     async def again(self) -> float | None:
         await relist(self.kube, self.reconciler)
-        return await once(self.reconciler)
+        return await self.reconciler.once()
 
     def condition(self) -> tuple[str, str]:
         conditions = self.kube.live(GPU_SHARES, "a")["status"]["conditions"]

@@ -9,7 +9,7 @@ the heartbeats of Nodes and the counts of DaemonSets do not count.
 
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -49,6 +49,9 @@ GPU_NODE_STATUS = (
 )
 """What a plan reads of a GpuNode's status."""
 
+Versions = Mapping[Resource, Mapping[Key, int]]
+"""The resourceVersion of each object, by kind and by (namespace, name)."""
+
 
 class UnreadableError(Exception):
     """A GpuShare that cannot be read: planning without it would take its GPUs away."""
@@ -66,21 +69,16 @@ class KnownShare:
 
 
 @dataclass(frozen=True, slots=True)
-class StartingNode:
-    """Of a node with a start-up taint: its `version`, and the `taints` that it keeps."""
-
-    version: str
-    taints: tuple[Object, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class KnownNode:
-    """`allocatable`: the names of the resources of which the node offers more than zero."""
+    """`allocatable`: the names of the resources of which the node offers more than zero.
+
+    `lasting_taints`: those that a node with a start-up taint keeps once it serves; None where it has no such taint.
+    """
 
     labels: dict[str, str]
     ready: bool
     allocatable: frozenset[str]
-    starting: StartingNode | None = None
+    lasting_taints: tuple[Object, ...] | None = None
     share_labels: frozenset[str] = field(init=False, compare=False)
     """Those of `labels` that shares have set, in full."""
 
@@ -201,6 +199,11 @@ class FleetCache:
         """False: its spec was changed since our last apply, or we have not applied it since we started."""
         return self._applied.get(name) == daemon_set.generation
 
+    def versions(self) -> Versions:
+        """A copy of the resourceVersions of all that is written after a plan. Take it together with the snapshot."""
+        written = (GPU_SHARES, NODES, GPU_NODES, DAEMON_SETS)
+        return {resource: self._stores[resource].versions() for resource in written} | self.claims.versions()
+
     def set_cluster(self, nvidia_dra_nodes: frozenset[str], no_claims: str) -> None:
         """What `resync` has read."""
         if (nvidia_dra_nodes, no_claims) != (self.nvidia_dra_nodes, self.no_claims):
@@ -256,7 +259,7 @@ class FleetCache:
 
 
 def _view(name: str, known: KnownNode, gpu_node: GpuNode | None) -> NodeView:
-    return NodeView(name, known.labels, known.ready, known.allocatable, gpu_node, known.starting is not None)
+    return NodeView(name, known.labels, known.ready, known.allocatable, gpu_node, known.lasting_taints is not None)
 
 
 def _desired(known: KnownShare | None) -> object:
@@ -318,14 +321,14 @@ def known_node(node: Object) -> KnownNode:
         allocatable=frozenset(
             sys.intern(name) for name, amount in (status.get("allocatable") or {}).items() if str(amount) != "0"
         ),
-        starting=_starting(node),
+        lasting_taints=_lasting_taints(node),
     )
 
 
-def _starting(node: Object) -> StartingNode | None:
+def _lasting_taints(node: Object) -> tuple[Object, ...] | None:
     taints = (node.get("spec") or {}).get("taints") or []
     kept = tuple(taint for taint in taints if taint["key"] not in names.STARTUP_TAINTS)
-    return StartingNode(node["metadata"]["resourceVersion"], kept) if len(kept) < len(taints) else None
+    return kept if len(kept) < len(taints) else None
 
 
 def known_daemon_set(obj: Object) -> KnownDaemonSet:

@@ -173,6 +173,10 @@ class ClaimCache:
         """By (namespace, name): namespaces, DeviceClasses or templates."""
         return self._stores[resource].objects
 
+    def versions(self) -> dict[Resource, dict[Key, int]]:
+        """Those of DeviceClasses; the other objects are never changed."""
+        return {DEVICE_CLASSES: self._stores[DEVICE_CLASSES].versions()}
+
     def observe(self, resource: Resource, obj: Object) -> None:
         """The answer to a write of ours, until its event comes."""
         if self.followed and resource in self._stores:

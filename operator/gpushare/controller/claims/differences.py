@@ -64,7 +64,7 @@ def _writes(
             continue
         stays = body is not None and _same_owner(obj, body) and (resource == DEVICE_CLASSES or _same(obj, body))
         if not stays and not obj["metadata"].get("deletionTimestamp"):
-            yield _write(WriteStage.HOLD, "delete", resource, key, {}, _share(obj), uid=obj["metadata"]["uid"])
+            yield _write(WriteStage.CLOSE, "delete", resource, key, {}, _share(obj), uid=obj["metadata"]["uid"])
     for key, body in desired.items():
         known = current.get(key)
         if known is None or (resource == DEVICE_CLASSES and _same_owner(known, body) and not _same(known, body)):

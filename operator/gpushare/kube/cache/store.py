@@ -55,6 +55,10 @@ class Store(Generic[Kept]):
     def get(self, name: str, namespace: str = "") -> Kept | None:
         return self.objects.get((namespace, name))
 
+    def versions(self) -> dict[Key, int]:
+        """A copy: the newest version that was seen of each object, whether or not what is kept of it changed."""
+        return dict(self._versions)
+
     def put(self, obj: Object) -> None:
         """An object as a watch shows it. One that the answer to a write has shown already is not looked at again."""
         key, version = key_of(obj), version_of(obj)
