@@ -36,10 +36,10 @@ AT_ONCE = 16
 UNANSWERED_AT_MOST = 64
 """Writes under way in all. When so many are, the API server answers nobody, and nothing is begun until one ends."""
 WRITE_SECONDS = 30.0
-"""For one write, with the waits that a busy API server asks for."""
+"""The limit of one write, with the waits that a busy API server asks for."""
 FIRST_BACKOFF = 1.0
 CONFLICT_BACKOFF = 0.25
-"""The first one after a conflict: the newer object is on its way to the cache."""
+"""The first back-off after a conflict: the newer object is on its way to the cache."""
 LAST_BACKOFF = 300.0
 
 
@@ -52,8 +52,9 @@ class Applier:
         clock: Callable[[], float],
         meters: OperatorMeters,
         answered: Callable[[], None],
+        write_seconds: float = WRITE_SECONDS,
     ) -> None:
-        """`clock`: seconds, monotonic.
+        """`clock`: seconds, monotonic. `write_seconds`: the limit of one write.
 
         `answered` is called in the event loop when a write has ended that a plan depends on. Statuses that were written
         are none: the next plan would find other counts to report, and so on.
@@ -64,9 +65,10 @@ class Applier:
         self._clock = clock
         self._meters = meters
         self._answered = answered
+        self._write_seconds = write_seconds
         self._under_way: dict[Key, tuple[Write, asyncio.Task[None]]] = {}
         self._retries: dict[Key, tuple[float, float]] = {}
-        """By write: (when it may be tried again, the back-off that this was)."""
+        """When a write that failed may be tried again, and its last back-off, both in seconds."""
         self._without_finalizer: set[str] = set()
         """Shares of this pass that get nothing yet that somebody would have to take back."""
         self._began_at = clock()
@@ -79,7 +81,7 @@ class Applier:
         return [write for write, _ in self._under_way.values()]
 
     def retry_seconds(self) -> float | None:
-        """Until a write that failed should be tried again, or None when nothing waits for that.
+        """The time until a write that failed should be tried again; None: there is none.
 
         What was due when the pass began is under way, or waits for another write, which says when it has ended.
         """
@@ -94,7 +96,7 @@ class Applier:
         self._began_at = self._clock()
         planned = {write.key for write in writes}
         self._retries = {key: retry for key, retry in self._retries.items() if key in planned}
-        self._without_finalizer = {share for it in writes if it.stage is WriteStage.HOLD for share in it.shares}
+        self._without_finalizer = {share for hold in writes if hold.stage is WriteStage.HOLD for share in hold.shares}
         complete = True
         for stages in PHASES:
             phase = [write for write in writes if write.stage in stages]
@@ -111,7 +113,7 @@ class Applier:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _write_phase(self, writes: Iterable[Write], seconds: float) -> bool:
-        """Whether all were begun that may be begun now."""
+        """Returns whether all were begun that may be begun now."""
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         under_way: set[asyncio.Task[None]] = set()
@@ -148,7 +150,7 @@ class Applier:
 
     async def _try(self, write: Write) -> None:
         try:
-            async with asyncio.timeout(WRITE_SECONDS):
+            async with asyncio.timeout(self._write_seconds):
                 await self._send(write)
         except API_ERRORS as error:
             self._failed(write, error)

@@ -1,7 +1,8 @@
 """The DaemonSet of a share, which makes one MPS pod on each node with a GPU of the share; and both as read back. Pure.
 
-It depends on nothing of the share but its name: a change of the share's limits must never change a pod template. And
-it is replaced OnDelete only, since the end of an MPS pod is the end of its clients; `fleet.rollout` decides when.
+The DaemonSet depends on nothing of the share but its name: a change of the share's limits must never change a pod
+template. And it is replaced OnDelete only, since the end of an MPS pod is the end of its clients; `planner.rollout`
+decides when.
 
 It has no capabilities, no token and one host directory; devices and libraries come from the node's agent, through
 internal.gpushare.dev/mps.
@@ -108,7 +109,7 @@ def _pod(share: str, settings: OperatorSettings) -> Object:
 
 
 def _supervisor(share: str, settings: OperatorSettings) -> Object:
-    """It starts the daemons of all its GPUs at the same time, so under a CPU limit each would wait for the others.
+    """The supervisor starts the daemons of all its GPUs at once, so under a CPU limit each would wait for the others.
 
     The kernel kills it last without such a limit, too: the kubelet sees to that for pods of system-node-critical.
     """
@@ -151,7 +152,7 @@ def _container(name: str, command: list[str], requests: Object, limits: Object, 
 
 
 def template_of(daemon_set: Object) -> Template | None:
-    """None for a DaemonSet of a release without the annotation, or for one that is being deleted."""
+    """Returns None for a DaemonSet of a release without the annotation, or for one that is being deleted."""
     metadata = daemon_set["metadata"]
     annotations = daemon_set.get("spec", {}).get("template", {}).get("metadata", {}).get("annotations") or {}
     digest = annotations.get(names.ANNOTATION_TEMPLATE)
@@ -162,7 +163,7 @@ def template_of(daemon_set: Object) -> Template | None:
 
 
 def mps_pod(pod: Object) -> tuple[str, MpsPod] | None:
-    """(its DaemonSet's name, the pod); None where it is on no node yet."""
+    """Returns (the DaemonSet's name, the pod), or None where it is on no node yet."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     owner = next((item["name"] for item in metadata.get("ownerReferences") or () if item.get("controller")), "")
     node = spec.get("nodeName") or _intended_node(spec)

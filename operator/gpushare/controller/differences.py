@@ -54,7 +54,7 @@ def differences(
     versions: Versions = NO_VERSIONS,
     unanswered: Collection[Write] = (),
 ) -> list[Write]:
-    """Ordered by stage. `now`: RFC 3339, for conditions whose status changes.
+    """The writes, ordered by stage. `now`: RFC 3339, for conditions whose status changes.
 
     `versions`, `unanswered`: the objects' versions, and the writes under way, when `snapshot` was taken.
     """
@@ -118,7 +118,7 @@ def _with_label(cache: FleetCache) -> set[str]:
 
 
 def _hold(share: GpuShare) -> Write:
-    """With the uid, so that an apply that arrives late cannot create the share again."""
+    """The body has the uid, so that an apply that arrives late cannot create the share again."""
     body: Object = {
         "apiVersion": names.API_VERSION,
         "kind": "GpuShare",
@@ -129,8 +129,8 @@ def _hold(share: GpuShare) -> Write:
 
 
 def _release(share: GpuShare) -> Write:
-    """Not an apply: that removes only what the same manager applied, and a share that was restored from a copy came
-    with its finalizer. Refused where the share, or its list, is another one by then.
+    """An apply would remove only what the same manager applied, and a share that was restored from a copy came with its
+    finalizer; so this is a JSON patch. It is refused where the share, or its list, is another one by then.
     """
     place = f"/metadata/finalizers/{share.metadata.finalizers.index(names.FINALIZER)}"
     operations: tuple[Object, ...] = (
@@ -242,7 +242,7 @@ def _startup(plan: FleetPlan, cache: FleetCache) -> Iterable[Write]:
 
 
 def _replacements(plan: FleetPlan, settings: OperatorSettings, unanswered: Collection[Write]) -> Iterable[Write]:
-    """Deleted rather than evicted: disruption budgets know nothing of the clients that we wait for."""
+    """Pods are deleted rather than evicted: disruption budgets know nothing of the clients that we wait for."""
     busy = {write.name for write in unanswered if write.resource in (NODES, GPU_NODES)}
     for pod in plan.replaced:
         if pod.node in busy:
@@ -289,7 +289,7 @@ def _statuses(plan: FleetPlan, cache: FleetCache, now: str) -> Iterable[Write]:
 
 
 def _status_write(known: KnownShare, report: ShareReport, now: str) -> Write | None:
-    """None where the status is as reported already."""
+    """Returns None where the status is as reported already."""
     before = {item["type"]: item for item in known.status.get("conditions") or []}
     conditions = [_condition(verdict, before, report.counts.observed_generation, now) for verdict in report.verdicts]
     status = report.counts.model_copy(update={"conditions": conditions}).wire()

@@ -41,8 +41,8 @@ UNREADABLE_SECONDS = 30.0
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Python looks for no cycles meanwhile. What a round makes has none: all of it stays, or goes by itself. To look at
-    it again and again took a fifth of a plan for 5,000 nodes, and more of a larger one.
+    """Keeps Python from looking for cycles. What a round makes has none: all of it stays, or goes by itself. To look at
+    all of it again and again took a fifth of a plan for 5,000 nodes, and more of a larger one.
     """
     gc.disable()
     try:
@@ -68,7 +68,7 @@ class Reconciler:
         self._later: asyncio.TimerHandle | None = None
         self.cache = FleetCache(self._wake.set, self._wake_later)
         self.reports: Mapping[str, ShareReport] = {}
-        """Of each share, by the last plan."""
+        """The report of each share, by the last plan."""
         self._memory = FleetMemory()
         self._settings = settings
         self._meters = meters

@@ -14,7 +14,7 @@ MANAGER = "gpushare-operator"
 """Field manager of our writes, and the reporting controller of our events."""
 
 Key = tuple[str, str, str]
-"""(kind of object, namespace and name, subresource and stage)."""
+"""The kind of object, its namespace and name, and subresource and stage."""
 
 RENDERED = f"{names.GROUP}/rendered"
 """Annotation with the digest of what we applied. Objects themselves cannot be compared: the API server adds defaults
@@ -32,7 +32,7 @@ def stamped(body: Object) -> Object:
 
 
 def stamp_of(obj: Object) -> str:
-    """Of what was applied; empty where there is none."""
+    """The stamp of what was applied; empty where there is none."""
     return str((obj["metadata"].get("annotations") or {}).get(RENDERED, ""))
 
 
@@ -85,7 +85,7 @@ class Write:
     namespace: str | None = None
     subresource: str | None = None
     operations: tuple[Object, ...] = ()
-    """Of a JSON patch, in place of `body`."""
+    """The operations of a JSON patch, in place of `body`."""
     manager: str = ""
     uid: str = ""
     version: str = ""
@@ -101,7 +101,7 @@ class Write:
 
     @property
     def key(self) -> Key:
-        """Of writes of the same key one is under way at a time, and they share their back-off."""
+        """Writes with the same key are under way one at a time, and share their back-off."""
         return (
             self.resource.plural,
             f"{self.namespace or ''}/{self.name}",

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gpushare.controller.apply import AT_ONCE, CONFLICT_BACKOFF, FIRST_BACKOFF, UNANSWERED_AT_MOST, Applier, in_turns
+from gpushare.controller.apply import (
+    AT_ONCE,
+    CONFLICT_BACKOFF,
+    FIRST_BACKOFF,
+    UNANSWERED_AT_MOST,
+    WRITE_SECONDS,
+    Applier,
+    in_turns,
+)
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.events import FleetEvents
 from gpushare.controller.metrics import OperatorMeters
@@ -41,9 +49,13 @@ def clock() -> Clock:
 
 @pytest.fixture
 def applier(fleet: FakeKube, clock: Clock, answered: asyncio.Event) -> Applier:
-    cache = FleetCache(lambda: None)
+    return applier_of(fleet, clock, answered, WRITE_SECONDS)
+
+
+def applier_of(fleet: FakeKube, clock: Clock, answered: asyncio.Event, write_seconds: float) -> Applier:
+    cache, meters = FleetCache(lambda: None), OperatorMeters(CollectorRegistry())
     events = FleetEvents(fleet, cache, "operator-0", clock)  # type: ignore[arg-type]
-    return Applier(fleet, cache, events, clock, OperatorMeters(CollectorRegistry()), answered.set)  # type: ignore[arg-type]
+    return Applier(fleet, cache, events, clock, meters, answered.set, write_seconds)  # type: ignore[arg-type]
 
 
 def label(node: str, value: str = "true", share: str = "a", version: str = "") -> Write:
@@ -90,7 +102,7 @@ async def test_a_share_without_finalizer_gets_nothing(fleet: FakeKube, applier: 
     fleet.fail("apply gpushares/a", FORBIDDEN)
     for _ in range(2):  # the second time its finalizer waits for its back-off
         await applier.write([*whole_plan(), label("n0", share="b")], SECONDS)
-        assert [it for it in fleet.writes if "nodes" in it or "daemonsets" in it] == ["patch nodes/n0"]
+        assert [sent for sent in fleet.writes if "nodes" in sent or "daemonsets" in sent] == ["patch nodes/n0"]
         fleet.writes.remove("patch nodes/n0")
     fleet.heal()
     clock.now += FIRST_BACKOFF
@@ -127,7 +139,7 @@ async def test_a_newer_plan_does_not_overtake_a_finalizer(fleet: FakeKube, appli
     fleet.fail("apply gpushares/a")
     for _ in range(2):
         await applier.write(whole_plan(), SECONDS)
-        assert [it for it in fleet.writes if "status" not in it] == ["apply gpushares/a"]
+        assert [sent for sent in fleet.writes if "status" not in sent] == ["apply gpushares/a"]
     await applier.close()
 
 
@@ -164,9 +176,9 @@ async def test_writes_without_an_answer_are_bounded(fleet: FakeKube, applier: Ap
 
 
 async def test_a_write_without_an_answer_is_given_up_after_its_time(
-    fleet: FakeKube, applier: Applier, answered: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+    fleet: FakeKube, clock: Clock, answered: asyncio.Event
 ) -> None:
-    monkeypatch.setattr("gpushare.controller.apply.WRITE_SECONDS", 2 * SECONDS)
+    applier = applier_of(fleet, clock, answered, 2 * SECONDS)
     fleet.fail("patch nodes/n0")
     await applier.write([label("n0")], SECONDS)
     assert not answered.is_set()
@@ -214,7 +226,7 @@ async def test_of_a_plan_for_many_nodes_few_writes_are_tasks(fleet: FakeKube, ap
 async def test_what_earlier_plans_wanted_is_not_kept(fleet: FakeKube, applier: Applier) -> None:
     def alive() -> int:
         gc.collect()
-        return sum(isinstance(it, Write) for it in gc.get_objects())
+        return sum(isinstance(obj, Write) for obj in gc.get_objects())
 
     fleet.fail()
     others = alive()

@@ -31,11 +31,11 @@ def test_two_jumps_add_up_and_who_begins_to_wait_after_them_does_not_move() -> N
     jumps.look(NOON + HOURS, 0.0, [waiting()])
     late = waiting("2026-03-01T15:00:00Z", "GPU-2")
     assert jumps.look(NOON + HOURS, 0.0, [waiting(), late]) == {("GPU-1", "2026-03-01T11:50:00Z"): HOURS}
-    found = jumps.look(NOON + 2 * HOURS, 0.0, [waiting(), late])
-    assert found == {("GPU-1", "2026-03-01T11:50:00Z"): 2 * HOURS, ("GPU-2", "2026-03-01T15:00:00Z"): HOURS}
+    moved = jumps.look(NOON + 2 * HOURS, 0.0, [waiting(), late])
+    assert moved == {("GPU-1", "2026-03-01T11:50:00Z"): 2 * HOURS, ("GPU-2", "2026-03-01T15:00:00Z"): HOURS}
 
 
-def test_a_clock_that_is_put_right_by_seconds_moves_nothing_nor_does_a_long_pause() -> None:
+def test_neither_a_small_correction_nor_a_long_pause_moves_a_wait() -> None:
     jumps = ClockJumps()
     jumps.look(NOON, 0.0, [waiting()])
     assert jumps.look(NOON + timedelta(seconds=59), 0.0, [waiting()]) == {}

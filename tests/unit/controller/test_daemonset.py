@@ -111,7 +111,7 @@ def test_simulation_is_passed_on_only_where_it_is_on(settings: OperatorSettings,
     assert command[:4] == ["gpushare", "mps-supervisor", "--share", "inference"]
 
 
-def test_the_default_protocol_leaves_the_template_of_mps_pods_alone_and_auto_is_passed_on(
+def test_the_default_protocol_leaves_templates_alone_and_auto_is_passed_on(
     settings: OperatorSettings,
 ) -> None:
     """A flag that is always there would replace every MPS pod at an upgrade of the operator."""
@@ -157,7 +157,7 @@ def test_a_pod_that_does_not_run_tells_why(status: dict[str, Any], words: str, s
     assert (read.running, read.trouble, read.stuck) == (False, words, stuck)
 
 
-def test_a_pod_that_the_scheduler_cannot_place_is_of_the_node_that_it_is_for() -> None:
+def test_a_pod_that_is_not_scheduled_is_of_the_node_that_it_is_for() -> None:
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n7"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     _, read = mps_pod(mps_pod_object(nodeName="", affinity=affinity))
@@ -165,7 +165,7 @@ def test_a_pod_that_the_scheduler_cannot_place_is_of_the_node_that_it_is_for() -
     assert read.node == "n7"
 
 
-def test_a_template_counts_as_observed_once_the_controller_has_seen_its_generation() -> None:
+def test_a_template_is_observed_once_the_controller_saw_its_generation() -> None:
     annotations = {"metadata": {"annotations": {"gpushare.dev/template": "t1"}}}
     live = {"metadata": {"generation": 2}, "spec": {"template": annotations}, "status": {"observedGeneration": 1}}
     assert template_of(live) == Template("t1", observed=False)
@@ -173,8 +173,8 @@ def test_a_template_counts_as_observed_once_the_controller_has_seen_its_generati
     assert template_of({"metadata": {}, "spec": {}}) is None
 
 
-def test_a_broker_that_cannot_start_is_the_pods_trouble_although_its_supervisor_runs() -> None:
+def test_a_broker_that_cannot_start_is_the_trouble_of_its_pod() -> None:
     waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
-    found = mps_pod(mps_pod_object(status=broken_broker(waiting=waiting)))
-    assert found is not None
-    assert (found[1].running, found[1].stuck, found[1].trouble) == (True, True, "CrashLoopBackOff: back-off 10s")
+    read = mps_pod(mps_pod_object(status=broken_broker(waiting=waiting)))
+    assert read is not None
+    assert (read[1].running, read[1].stuck, read[1].trouble) == (True, True, "CrashLoopBackOff: back-off 10s")

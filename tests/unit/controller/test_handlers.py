@@ -55,7 +55,7 @@ async def test_a_replica_that_waits_is_healthy(memo: kopf.Memo) -> None:
     assert await handlers.reconcile(memo=memo) == "ok"
 
 
-async def test_a_round_that_hangs_is_a_permanent_error_which_kopf_answers_with_500() -> None:
+async def test_a_round_that_hangs_is_an_error_that_kopf_answers_with_500() -> None:
     stuck = SimpleNamespace(reconciler=SimpleNamespace(stalled_seconds=lambda: handlers.STUCK_SECONDS + 1))
     with pytest.raises(kopf.PermanentError, match="nothing has moved for 301 s"):
         await handlers.reconcile(memo=kopf.Memo(operator=cast(Operator, stuck)))
@@ -76,7 +76,7 @@ async def test_the_operator_follows_the_fleet_only_while_it_leads(
     assert election.live(LEASES, "gpushare-operator")["spec"].get("holderIdentity") is None
 
 
-def test_a_scrape_tells_which_agents_report_and_leaves_out_those_of_which_that_is_not_known(operator: Operator) -> None:
+def test_a_scrape_tells_which_agents_report_where_that_is_known(operator: Operator) -> None:
     for number, (name, status) in enumerate({"n1": "True", "n2": "Unknown", "n3": ""}.items(), start=1):
         reporting = {"type": "AgentReporting", "status": status, "reason": "x", "lastTransitionTime": "x"}
         conditions = {"conditions": [reporting] if status else []}

@@ -13,10 +13,13 @@ from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 
 def told(snapshot: FleetSnapshot) -> dict[tuple[str, ...], float]:
-    found = [((it.family.name.removeprefix("gpushare_"), *it.labels), float(it.value)) for it in samples(snapshot)]
-    assert len(found) == len(dict(found)), "a series is told twice: Prometheus refuses the whole scrape"
-    assert {it.family for it in samples(snapshot)} <= set(FAMILIES)
-    return dict(found)
+    series = [
+        ((sample.family.name.removeprefix("gpushare_"), *sample.labels), float(sample.value))
+        for sample in samples(snapshot)
+    ]
+    assert len(series) == len(dict(series)), "a series is told twice: Prometheus refuses the whole scrape"
+    assert {sample.family for sample in samples(snapshot)} <= set(FAMILIES)
+    return dict(series)
 
 
 @pytest.fixture
@@ -34,15 +37,15 @@ async def reconciler(kube: FakeKube, settings: OperatorSettings, registry: Colle
 async def test_a_share_is_told_as_its_status_is(kube: FakeKube, reconciler: Reconciler) -> None:
     await reconciler.once()
     await reconciler.once()
-    found = told(FleetSnapshot(True, reconciler.reports))
+    series = told(FleetSnapshot(True, reconciler.reports))
     status = kube.live(GPU_SHARES, "a")["status"]
-    assert found["share_gpus_matching", "a"] == status["gpus"]["matching"] == 1
-    assert found["share_gpus_assigned", "a"] == status["gpus"]["assigned"] == 1
-    assert found["share_gpus_ready", "a"] == status["gpus"].get("ready", 0) == 0
-    assert found["share_condition", "a", "GpusAssigned"] == 1
-    assert found["share_condition", "a", "Ready"] == 0
-    assert found["share_reason", "a", "DaemonsStarting"] == 1
-    assert found["operator_leader",] == 1
+    assert series["share_gpus_matching", "a"] == status["gpus"]["matching"] == 1
+    assert series["share_gpus_assigned", "a"] == status["gpus"]["assigned"] == 1
+    assert series["share_gpus_ready", "a"] == status["gpus"].get("ready", 0) == 0
+    assert series["share_condition", "a", "GpusAssigned"] == 1
+    assert series["share_condition", "a", "Ready"] == 0
+    assert series["share_reason", "a", "DaemonsStarting"] == 1
+    assert series["operator_leader",] == 1
 
 
 async def test_claims_are_counted_of_shares_that_are_delivered_by_them_alone(
@@ -58,8 +61,8 @@ async def test_claims_are_counted_of_shares_that_are_delivered_by_them_alone(
     await kube.followed(RESOURCE_CLAIMS)
     await reconciler.once()
     await reconciler.cache.claims.close()
-    found = told(FleetSnapshot(True, reconciler.reports))
-    assert (found["share_claims_allocated", "a"], found["share_claims_pending", "a"]) == (0, 1)
+    series = told(FleetSnapshot(True, reconciler.reports))
+    assert (series["share_claims_allocated", "a"], series["share_claims_pending", "a"]) == (0, 1)
 
 
 async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: FakeKube, reconciler: Reconciler) -> None:
@@ -72,9 +75,9 @@ async def test_gpus_that_cannot_be_taken_are_counted_by_reason(kube: FakeKube, r
     )
     await relist(kube, reconciler)
     await reconciler.once()
-    found = told(FleetSnapshot(True, reconciler.reports))
-    assert found["share_gpus_unavailable", "b", "ClientCeiling"] == 1
-    assert found["share_gpus_assigned", "a"] == 0
+    series = told(FleetSnapshot(True, reconciler.reports))
+    assert series["share_gpus_unavailable", "b", "ClientCeiling"] == 1
+    assert series["share_gpus_assigned", "a"] == 0
 
 
 async def test_a_share_that_goes_takes_its_series_with_it(kube: FakeKube, reconciler: Reconciler) -> None:
@@ -85,7 +88,7 @@ async def test_a_share_that_goes_takes_its_series_with_it(kube: FakeKube, reconc
     assert told(FleetSnapshot(True, reconciler.reports)) == {("operator_leader",): 1}
 
 
-def test_a_replica_that_waits_tells_that_it_does_not_lead_and_nothing_of_shares() -> None:
+def test_a_replica_that_waits_tells_only_that_it_does_not_lead() -> None:
     assert told(FleetSnapshot(False, {})) == {("operator_leader",): 0}
 
 
@@ -116,5 +119,5 @@ async def test_a_fleet_that_cannot_be_read_is_an_error(
 
 
 def test_of_each_agent_it_is_told_whether_it_reports() -> None:
-    found = told(FleetSnapshot(True, {}, {"n1": True, "n2": False}))
-    assert (found["agent_reporting", "n1"], found["agent_reporting", "n2"]) == (1, 0)
+    series = told(FleetSnapshot(True, {}, {"n1": True, "n2": False}))
+    assert (series["agent_reporting", "n1"], series["agent_reporting", "n2"]) == (1, 0)

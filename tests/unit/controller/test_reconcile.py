@@ -88,7 +88,7 @@ OF_AUTOSCALER = {"key": "startup-taint.cluster-autoscaler.kubernetes.io/gpushare
 OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 
-async def test_a_new_nodes_start_up_taints_go_once_it_serves_and_no_other_taint_does(
+async def test_a_new_node_loses_its_start_up_taints_alone_once_it_serves(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
     kube.put(NODES, {**kube.live(NODES, "n1"), "spec": {"taints": [STARTUP, OTHER, OF_AUTOSCALER]}})
@@ -122,7 +122,7 @@ async def test_a_taint_that_somebody_adds_at_that_moment_is_not_lost(
     assert kube.live(NODES, "n1")["spec"]["taints"] == [OTHER]
 
 
-async def test_while_the_driver_is_replaced_the_agent_is_sent_away_last_and_comes_back_first(
+async def test_a_driver_upgrade_sends_the_agent_away_last_and_back_first(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
     await reconciler.once()
@@ -212,7 +212,8 @@ async def test_a_plan_takes_nothing_away_that_its_snapshot_lacks(
     await reconciler.once()
     kube.heal()
     aware = cache.snapshot(NOW)
-    to_node = [it for it in differences(plan(aware), aware, cache, settings, text) if it.resource in (NODES, GPU_NODES)]
+    due = differences(plan(aware), aware, cache, settings, text)
+    to_node = [write for write in due if write.resource in (NODES, GPU_NODES)]
     unaware, versions = replace(aware, shares=()), cache.versions()
     decided = plan(unaware)
     assert (decided.assignments["n1"], decided.labels["n1"]) == ((), frozenset())
@@ -304,7 +305,7 @@ async def test_a_deleted_share_lets_go_step_by_step(kube: FakeKube, reconciler: 
     assert not kube.has(GPU_SHARES, "a")
 
 
-async def test_the_clients_of_a_share_that_vanished_keep_their_daemon_until_they_have_ended(
+async def test_clients_of_a_vanished_share_keep_their_daemon_until_they_end(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
     await reconciler.once()
@@ -402,7 +403,7 @@ async def test_a_gpu_that_leaves_is_given_back_once(kube: FakeKube, reconciler: 
 
 
 @pytest.mark.parametrize("hours", [3, -3], ids=["forward", "back"])
-async def test_a_time_of_day_that_is_set_neither_ends_clients_early_nor_keeps_a_change_waiting(
+async def test_a_time_of_day_that_is_set_neither_shortens_nor_prolongs_a_wait(
     kube: FakeKube, settings: OperatorSettings, clock: Clock, hours: int
 ) -> None:
     wall = Clock(NOW.timestamp())
@@ -436,7 +437,7 @@ async def test_a_time_of_day_that_is_set_neither_ends_clients_early_nor_keeps_a_
     assert await later(20)
 
 
-async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_again(
+async def test_a_slot_given_out_at_the_last_moment_makes_the_gpu_drain_again(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
     await reconciler.once()
@@ -454,7 +455,7 @@ async def test_a_slot_that_was_given_out_at_the_last_moment_makes_the_gpu_drain_
     assert (assignment["uuid"], assignment["draining"]) == ("GPU-1", True)
 
 
-async def test_the_status_of_an_agent_of_the_earlier_release_pends_and_takes_no_gpu_away(
+async def test_the_status_of_an_earlier_agent_pends_and_takes_no_gpu_away(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
     await reconciler.once()
@@ -467,7 +468,7 @@ async def test_the_status_of_an_agent_of_the_earlier_release_pends_and_takes_no_
     kube.writes.clear()
     await reconciler.once()
     assert kube.writes == ["apply gpushares/a/status"], "nothing but what is told"
-    reasons = {it["type"]: it["reason"] for it in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
+    reasons = {item["type"]: item["reason"] for item in kube.live(GPU_SHARES, "a")["status"]["conditions"]}
     assert (reasons["LimitsEnforced"], reasons["DaemonsReady"]) == ("LimitsPending", "DaemonsReady")
     assert kube.live(GPU_NODES, "n1")["spec"]["assignments"] == assigned
 

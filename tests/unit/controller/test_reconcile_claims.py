@@ -50,7 +50,7 @@ async def test_a_share_gets_its_classes_and_templates_and_then_there_is_silence(
     kube: FakeKube, reconciler: Reconciler
 ) -> None:
     await settle(kube, reconciler)
-    assert {it["metadata"]["name"] for it in kube.all(DEVICE_CLASSES)} == {
+    assert {obj["metadata"]["name"] for obj in kube.all(DEVICE_CLASSES)} == {
         "a.gpushare.dev",
         "small.a.gpushare.dev",
     }
@@ -74,9 +74,7 @@ async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: FakeKube,
     }
 
 
-async def test_a_claim_that_fits_nowhere_is_told_once_on_the_claim_and_in_the_share(
-    kube: FakeKube, reconciler: Reconciler
-) -> None:
+async def test_a_claim_that_fits_nowhere_is_told_once_and_in_the_share(kube: FakeKube, reconciler: Reconciler) -> None:
     kube.put(RESOURCE_SLICES, {**SLICE, "spec": {**SLICE["spec"], "devices": []}})
     kube.put(RESOURCE_CLAIMS, CLAIM)
     await settle(kube, reconciler)

@@ -53,8 +53,8 @@ class Rolling:
 
     def condition(self) -> tuple[str, str]:
         conditions = self.kube.live(GPU_SHARES, "a")["status"]["conditions"]
-        (found,) = [item for item in conditions if item["type"] == "DaemonsCurrent"]
-        return found["status"], found["reason"]
+        (current,) = [item for item in conditions if item["type"] == "DaemonsCurrent"]
+        return current["status"], current["reason"]
 
     def assignment(self) -> dict[str, Any]:
         (item,) = self.kube.live(GPU_NODES, "n1")["spec"]["assignments"]

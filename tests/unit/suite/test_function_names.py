@@ -15,7 +15,6 @@ LONGER_SO_FAR = (
     "tests/unit/agent",
     "tests/unit/api",
     "tests/unit/chart",
-    "tests/unit/controller",
     "tests/unit/docs",
     "tests/unit/grant",
     "tests/unit/http",

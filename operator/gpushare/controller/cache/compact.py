@@ -15,7 +15,7 @@ from gpushare.api.gpunode import Limits
 M = TypeVar("M", bound=BaseModel)
 
 _FIELD_SETS: dict[frozenset[str], set[str]] = {}
-"""One for each set of fields that a model was given: a few for each kind of model. Never changed, nor is a model."""
+"""The sets of fields that models were given, a few for each kind of model. None is changed, nor is a model."""
 
 
 def compact(model: M) -> M:

@@ -80,7 +80,7 @@ class KnownNode:
     allocatable: frozenset[str]
     lasting_taints: tuple[Object, ...] | None = None
     share_labels: frozenset[str] = field(init=False, compare=False)
-    """Those of `labels` that shares have set, in full."""
+    """The labels that shares have set, in full."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "share_labels", share_labels(self.labels))
@@ -97,7 +97,10 @@ def share_labels(labels: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class KnownDaemonSet:
-    """`share`: of its label. `rendered`: the hash of what we applied. `template`: None while it cannot make pods."""
+    """What a plan and its writes need of a DaemonSet.
+
+    `share`: by its label. `rendered`: the hash of what we applied. `template`: None while it cannot make pods.
+    """
 
     generation: int
     share: str
@@ -107,7 +110,7 @@ class KnownDaemonSet:
 
 
 class GpuNodeStore(Store[GpuNode]):
-    """Calls `counts_changed` in place of `changed` where a change moves counts alone."""
+    """The GpuNodes. This store calls `counts_changed` in place of `changed` where a change moves counts alone."""
 
     def __init__(self, changed: Callable[[], None], counts_changed: Callable[[], None]) -> None:
         super().__init__(known_gpu_node, changed)
@@ -149,20 +152,20 @@ class FleetCache:
             PODS: self.mps_pods,
         }
         self._views: dict[str, tuple[KnownNode, NodeView]] = {}
-        """Of the last snapshot, by node, with what it was made from."""
+        """The view of each node in the last snapshot, with the node that it was made from."""
         self._viewed: tuple[NodeView, ...] = ()
         self._viewed_at = (0, 0)
-        """How often Nodes and GpuNodes had changed by then."""
+        """How often Nodes and GpuNodes had changed by the last snapshot."""
         self._applied: dict[str, int] = {}
         """The generation that our last apply of a DaemonSet led to, by name."""
 
     def changed(self) -> None:
-        """Not for the answer to a write of ours: it is as planned."""
+        """Tells of a change, unless it is the answer to a write of ours: that is as planned."""
         if not self._writing:
             self._changed()
 
     def watches(self, kube: "Kube", namespace: str) -> list[ListWatch]:
-        """Of everything but GpuShares. `namespace`: where our DaemonSets and MPS pods are."""
+        """The watches of everything but GpuShares. `namespace`: where our DaemonSets and MPS pods are."""
         return [
             ListWatch(kube, NODES, self.nodes),
             ListWatch(kube, GPU_NODES, self.gpu_nodes),
@@ -171,7 +174,7 @@ class FleetCache:
         ]
 
     def observe(self, resource: Resource, answer: Object) -> None:
-        """The answer to a write of ours. It may show what somebody else has changed, too."""
+        """Takes the answer to a write of ours, which may show what somebody else has changed, too."""
         before = self.shares.get(answer["metadata"]["name"]) if resource == GPU_SHARES else None
         self._writing = True
         try:
@@ -186,7 +189,7 @@ class FleetCache:
             self._changed()
 
     def applied(self, resource: Resource, answer: Object) -> None:
-        """The answer to an apply of ours: this generation is as desired."""
+        """Takes the answer to an apply of ours: this generation is as desired."""
         metadata = answer["metadata"]
         if resource == DAEMON_SETS:
             self._applied[metadata["name"]] = metadata.get("generation", 0)
@@ -196,7 +199,7 @@ class FleetCache:
             self.observe(resource, answer)
 
     def is_as_applied(self, name: str, daemon_set: KnownDaemonSet) -> bool:
-        """False: its spec was changed since our last apply, or we have not applied it since we started."""
+        """Whether its spec is that of our last apply. False also where we have not applied it since we started."""
         return self._applied.get(name) == daemon_set.generation
 
     def versions(self) -> Versions:
@@ -205,13 +208,13 @@ class FleetCache:
         return {resource: self._stores[resource].versions() for resource in written} | self.claims.versions()
 
     def set_cluster(self, nvidia_dra_nodes: frozenset[str], no_claims: str) -> None:
-        """What `resync` has read."""
+        """Takes what `resync` has read."""
         if (nvidia_dra_nodes, no_claims) != (self.nvidia_dra_nodes, self.no_claims):
             self.nvidia_dra_nodes, self.no_claims = nvidia_dra_nodes, no_claims
             self.changed()
 
     def assignments(self) -> Iterator[Assignment]:
-        """Those of every GPU, as the API has them."""
+        """The assignments of every GPU, as the API has them."""
         for node in self.gpu_nodes.objects.values():
             yield from node.spec.assignments or ()
 
@@ -233,22 +236,22 @@ class FleetCache:
         )
 
     def _node_views(self) -> tuple[NodeView, ...]:
-        """The view of a node that is as it was is the one of the last snapshot (`fleet.selection.node_facts`)."""
+        """A node that is as it was keeps its view of the last snapshot (`planner.selection.node_facts`)."""
         changes = self.nodes.changes, self.gpu_nodes.changes
         if changes == self._viewed_at:
             return self._viewed
         before, views = self._views, {}
         for (_, name), known in self.nodes.objects.items():
-            gpu_node, found = self.gpu_nodes.get(name), before.get(name)
-            if found is None or found[0] is not known or found[1].gpu_node is not gpu_node:
-                found = known, _view(name, known, gpu_node)
-            views[name] = found
+            gpu_node, viewed = self.gpu_nodes.get(name), before.get(name)
+            if viewed is None or viewed[0] is not known or viewed[1].gpu_node is not gpu_node:
+                viewed = known, _view(name, known, gpu_node)
+            views[name] = viewed
         self._views, self._viewed_at = views, changes
         self._viewed = tuple(view for _, view in views.values())
         return self._viewed
 
     def _mps(self, shares: Iterable[GpuShare]) -> tuple[dict[str, Template], tuple[MpsPod, ...]]:
-        """By share: one that was made again has a DaemonSet of another name, and its own pods only."""
+        """Templates by share, and MPS pods. A share that was made again has a DaemonSet and pods of its own."""
         owners = {names.daemonset_name(share.name, share.metadata.uid): share.name for share in shares}
         templates = {
             owners[name]: known.template
@@ -286,7 +289,7 @@ def known_share(obj: Object) -> KnownShare:
 
 
 def known_gpu_node(obj: Object) -> GpuNode | None:
-    """None for one that cannot be read: it counts as one without news."""
+    """Returns None for a GpuNode that cannot be read: it counts as one without news."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     pruned = {
         "metadata": {"name": metadata["name"], "generation": metadata.get("generation", 0)},
@@ -304,7 +307,7 @@ def known_gpu_node(obj: Object) -> GpuNode | None:
 
 
 def _known_condition(condition: Object) -> Object:
-    """The operator's own as it is; of the agent's the status alone, since their texts change often."""
+    """The operator's own condition stays as it is; an agent's keeps its status alone, since the texts change often."""
     if condition["type"] == AGENT_REPORTING:
         return condition
     return {"type": condition["type"], "status": condition["status"], "reason": "", "lastTransitionTime": ""}

@@ -24,7 +24,7 @@ from gpushare.kube.resources import (
 
 LOG = logging.getLogger(__name__)
 RESYNC_SECONDS = 300.0
-"""Also the delay with which a new ResourceSlice of NVIDIA's DRA driver is seen."""
+"""The interval, and so the delay with which a new ResourceSlice of NVIDIA's DRA driver is seen."""
 FIRST_BACKOFF = 1.0
 LAST_BACKOFF = 15.0
 NVIDIA_DRA_DRIVER = "gpu.nvidia.com"
@@ -63,13 +63,13 @@ async def keep_resyncing(kube: ClusterReader, cache: FleetCache) -> None:
 
 
 async def read_once(kube: ClusterReader, cache: FleetCache) -> None:
-    """Raises API_ERRORS. All is asked for at once: a start waits for the answers."""
+    """Reads everything once, and asks for all at once: a start waits for the answers. Raises API_ERRORS."""
     _, nodes, reason = await asyncio.gather(_list_shares(kube, cache), nvidia_dra_nodes(kube), no_claims(kube))
     cache.set_cluster(nodes, reason)
 
 
 async def _list_shares(kube: ClusterReader, cache: FleetCache) -> None:
-    """Known as soon as it is answered: a share that is deleted while others are asked for must not come back."""
+    """Takes the list as soon as it is answered: a share that is deleted before the other answers must not come back."""
     answer = await kube.list_all(GPU_SHARES)
     cache.shares.replace(answer.get("items") or [], answer["metadata"]["resourceVersion"])
 
@@ -81,8 +81,8 @@ async def no_claims(kube: ClusterReader) -> str:
     administrator switched its gate off cannot be read, and shows as slices that the API server strips.
     """
     version = await kube.server_version()
-    found = _VERSION.match(version)
-    if found and (int(found["major"]), int(found["minor"])) < CLAIMS_SINCE:
+    parsed = _VERSION.match(version)
+    if parsed and (int(parsed["major"]), int(parsed["minor"])) < CLAIMS_SINCE:
         return f"needs Kubernetes {CLAIMS_SINCE[0]}.{CLAIMS_SINCE[1]} or newer, and this cluster has {version}"
     if not await kube.served(DEVICE_CLASSES):
         return "the API server does not serve resource.k8s.io/v1"

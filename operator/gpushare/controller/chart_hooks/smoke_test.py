@@ -11,9 +11,9 @@ SHOWN = 8
 
 
 async def problems(kube: Kube, namespace: str) -> list[str]:
-    """One sentence each; empty where all is well. `namespace`: gpushare's own."""
-    found = [await _webhook(kube), await _operator(kube, namespace), await _agents(kube)]
-    return [problem for problem in found if problem]
+    """A sentence for each problem; empty where all is well. `namespace`: gpushare's own."""
+    answers = [await _webhook(kube), await _operator(kube, namespace), await _agents(kube)]
+    return [problem for problem in answers if problem]
 
 
 async def _webhook(kube: Kube) -> str:

@@ -38,7 +38,7 @@ async def delete_shares(
     clock: Callable[[], float] = time.monotonic,
     poll_seconds: float = POLL_SECONDS,
 ) -> str | None:
-    """None: no share and no daemon is left; else what it still waits for after `seconds`.
+    """Returns what it still waits for after `seconds`, or None once no share and no daemon is left.
 
     What the API server refuses is asked again too: a busy one refuses anybody (429, 503).
     """
@@ -67,12 +67,12 @@ async def _left(kube: Kube) -> Leftover:
     shares = {item["metadata"]["name"]: item for item in await _items(kube, GPU_SHARES)}
     nodes = await _items(kube, GPU_NODES)
     return Leftover(
-        shares, tuple(sorted(it["metadata"]["name"] for it in nodes if (it.get("status") or {}).get("daemons")))
+        shares, tuple(sorted(node["metadata"]["name"] for node in nodes if (node.get("status") or {}).get("daemons")))
     )
 
 
 async def _items(kube: Kube, resource: Resource) -> list[Object]:
-    """Empty for a kind that the cluster does not know (any more)."""
+    """The objects of a kind; none of one that the cluster does not know (any more)."""
     try:
         items: list[Object] = (await kube.list_all(resource)).get("items") or []
     except KubeError as error:
@@ -91,4 +91,7 @@ def _waits(left: Leftover) -> str:
 
 def _ready_message(share: Object) -> str:
     conditions = (share.get("status") or {}).get("conditions") or []
-    return next((str(it.get("message", "")) for it in conditions if it.get("type") == "Ready"), "") or "no news of it"
+    return (
+        next((str(item.get("message", "")) for item in conditions if item.get("type") == "Ready"), "")
+        or "no news of it"
+    )

@@ -55,7 +55,7 @@ class _Gathered(Store[Kept], Generic[Kept, Item]):
         self._gathered_at = 0
 
     def all(self) -> tuple[Item, ...]:
-        """The same object until one changes."""
+        """All items, as the same object until one changes."""
         if self._gathered_at != self.changes:
             self._all, self._gathered_at = tuple(self._items()), self.changes
         return self._all
@@ -80,21 +80,21 @@ class ClaimStore(_Gathered[Claim, Claim]):
     def __init__(self, changed: Callable[[], None]) -> None:
         super().__init__(claim, changed)
         self._held: dict[str, dict[str, int]] = {}
-        """By pool and device, how many parts of it claims have."""
+        """How many parts of a device claims have, by pool and device."""
         self._allocated: Mapping[str, frozenset[str]] = NONE
         self._moved: set[str] = set()
         """Pools of which `_allocated` is to be found again."""
 
     def allocated(self) -> Mapping[str, frozenset[str]]:
-        """By pool, the devices that claims have. What was given out is not changed any more."""
+        """The devices that claims have, by pool. What was given out is not changed any more."""
         if self._moved:
-            found = dict(self._allocated)
+            allocated = dict(self._allocated)
             for pool in self._moved:
                 if pool in self._held:
-                    found[pool] = frozenset(self._held[pool])
+                    allocated[pool] = frozenset(self._held[pool])
                 else:
-                    found.pop(pool, None)
-            self._allocated, self._moved = found, set()
+                    allocated.pop(pool, None)
+            self._allocated, self._moved = allocated, set()
         return self._allocated
 
     def _set(self, key: Key, version: int, kept: Claim | None) -> bool:
@@ -146,7 +146,7 @@ class ClaimCache:
 
     @property
     def known(self) -> bool:
-        """Everything has been listed. If False, a missing object means nothing."""
+        """Whether everything has been listed. If not, a missing object means nothing."""
         return self.followed and all(watch.synced.is_set() for watch in self._watches)
 
     def follow(self, kube: "Kube") -> None:
@@ -170,26 +170,26 @@ class ClaimCache:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def all(self, resource: Resource) -> Mapping[Key, Object]:
-        """By (namespace, name): namespaces, DeviceClasses or templates."""
+        """Namespaces, DeviceClasses or templates, by (namespace, name)."""
         return self._stores[resource].objects
 
     def versions(self) -> dict[Resource, dict[Key, int]]:
-        """Those of DeviceClasses; the other objects are never changed."""
+        """The versions of DeviceClasses; other objects are never changed."""
         return {DEVICE_CLASSES: self._stores[DEVICE_CLASSES].versions()}
 
     def observe(self, resource: Resource, obj: Object) -> None:
-        """The answer to a write of ours, until its event comes."""
+        """Takes the answer to a write of ours, until its event comes."""
         if self.followed and resource in self._stores:
             self._stores[resource].observe(obj)
 
     def allocated(self) -> Mapping[str, frozenset[str]] | None:
-        """By pool, our devices that a claim was allocated; None while that is not known."""
+        """Our devices that claims were allocated, by pool; None while that is not known."""
         if not self.followed:
             return NONE
         return self._claims.allocated() if self.known else None
 
     def demand(self) -> Demand:
-        """Empty until everything has been listed; the same object until a claim or a device changes."""
+        """What claims ask for: empty until all is listed, and the same object until a claim or device changes."""
         if not self.known:
             return Demand()
         offered, claims = self._slices.all(), self._claims.all()
@@ -203,9 +203,9 @@ def _whole(obj: Object) -> Object:
 
 
 def _pruned_template(template: Object) -> Object:
-    """Without what it asks for: a template is compared by its stamp, and there is one for each size and namespace.
+    """A template without what it asks for: it is compared by its stamp, and there is one for each size and namespace.
 
-    Nor its version: nobody reads that, and with it every change of a label would lead to a new plan.
+    Its version is left out, too: nothing reads that, and with it every change of a label would lead to a new plan.
     """
     kept = {key: template["metadata"][key] for key in _OF_TEMPLATE if key in template["metadata"]}
     return {"metadata": {**kept, "annotations": {RENDERED: stamp_of(template)}}}

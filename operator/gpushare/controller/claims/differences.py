@@ -18,7 +18,7 @@ from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Ob
 
 
 def claim_writes(shares: Iterable[GpuShare], claims: ClaimCache, settings: OperatorSettings) -> list[Write]:
-    """Empty until everything has been listed."""
+    """The writes, in no order; none until everything has been listed."""
     if not claims.known:
         return []
     live = list(shares)
@@ -38,7 +38,7 @@ def claim_writes(shares: Iterable[GpuShare], claims: ClaimCache, settings: Opera
 
 
 def shares_with_classes(claims: ClaimCache) -> set[str]:
-    """Shares of which a DeviceClass is still there. Without its class nobody can claim a share.
+    """Shares of which a DeviceClass is still there. Without its class a share cannot be claimed.
 
     Templates do not count: whoever may write templates in some namespace could keep one there that looks like ours, and
     with it the share of a whole cluster.
@@ -57,7 +57,7 @@ def _namespaces(claims: ClaimCache) -> Iterable[tuple[str, dict[str, str]]]:
 def _writes(
     resource: Resource, desired: Mapping[Key, Object], current: Mapping[Key, Object], stage: WriteStage
 ) -> Iterable[Write]:
-    """`desired`: without their namespaces."""
+    """The writes of one kind. `desired`: bodies without their namespaces."""
     for key, obj in current.items():
         body = desired.get(key)
         if not _is_ours(resource, key, obj):
@@ -72,12 +72,12 @@ def _writes(
 
 
 def _is_ours(resource: Resource, key: Key, obj: Object) -> bool:
-    """By name and label alike, as our policy wants it: any user may put our label on what is the user's own."""
+    """Whether name and label alike say so, as our policy has it: any user may put our label on what is the user's."""
     _, name = key
     if resource == CLAIM_TEMPLATES:
         return name.endswith(f".{_share(obj)}")
-    found = names.parse_device_class(name)
-    return found is not None and found[0] == _share(obj)
+    parsed = names.parse_device_class(name)
+    return parsed is not None and parsed[0] == _share(obj)
 
 
 def _same(obj: Object, body: Object) -> bool:

@@ -19,7 +19,7 @@ from gpushare.planner.pending import Capacity, Claim, ClaimDevice, Held
 
 
 def devices(resource_slice: Object) -> Iterable[ClaimDevice]:
-    """None of a slice whose pool is not its node's own: no agent writes such a one."""
+    """The devices of a slice; none where its pool is not its node's own, which no agent writes."""
     spec = resource_slice.get("spec") or {}
     pool = str((spec.get("pool") or {}).get("name") or "")
     if pool != spec.get("nodeName"):
@@ -37,7 +37,7 @@ def devices(resource_slice: Object) -> Iterable[ClaimDevice]:
 
 
 def claim(obj: Object) -> Claim | None:
-    """None where it neither names a share of ours nor has a device of ours."""
+    """Returns None for a claim that neither names a share of ours nor has a device of ours."""
     metadata = obj["metadata"]
     held = tuple(_held(result) for result in allocation_results(obj))
     share, asked = next(_asked(obj), ("", {}))
@@ -55,11 +55,11 @@ def claim(obj: Object) -> Claim | None:
 
 
 def _asked(obj: Object) -> Iterator[tuple[str, dict[str, int]]]:
-    """(share, capacities) of each request of a class of ours."""
+    """Yields (share, capacities) of each request of a class of ours."""
     for request in requests_of(obj):
-        found = names.parse_device_class(str(request.get("deviceClassName") or ""))
-        if found is not None:
-            yield found[0], _whole((request.get("capacity") or {}).get("requests") or {})
+        parsed = names.parse_device_class(str(request.get("deviceClassName") or ""))
+        if parsed is not None:
+            yield parsed[0], _whole((request.get("capacity") or {}).get("requests") or {})
 
 
 def _held(result: Object) -> Held:
@@ -89,7 +89,7 @@ def _number(value: Any) -> int:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> int:
-    """Rounded up; 0 where it cannot be read. Claims repeat few amounts, and parsing is most of reading them."""
+    """The amount, rounded up; 0 where it cannot be read. Claims repeat few amounts, and to parse them takes longest."""
     try:
         return math.ceil(parse_quantity(text))
     except ValueError:

@@ -32,14 +32,14 @@ class HeartbeatAges:
         self._seen: dict[str, _Seen] = {}
 
     def observe(self, nodes: Collection[str], renewals: Mapping[str, Renewal], now: float) -> None:
-        """One complete reading of the Leases. `nodes`: those that have an agent, by what we know. `now`: seconds."""
+        """Takes a complete reading of the Leases. `nodes`: those known to have an agent. `now`: seconds."""
         if self._read_at is not None:
             self._watched += min(max(0.0, now - self._read_at), LONGEST_STEP)
         self._read_at = now
         self._seen = {node: self._next(self._seen.get(node), renewals.get(node)) for node in nodes}
 
     def is_reporting(self, node: str) -> bool | None:
-        """None: not known yet."""
+        """Returns None while that is not known."""
         seen = self._seen.get(node)
         if seen is None:
             return None
@@ -48,7 +48,7 @@ class HeartbeatAges:
         return True if seen.changed else None
 
     def last_renewal(self, node: str) -> Renewal | None:
-        """None: its Lease was not there."""
+        """Returns None where its Lease was not there."""
         seen = self._seen.get(node)
         return seen.renewal if seen is not None else None
 

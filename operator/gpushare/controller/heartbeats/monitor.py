@@ -120,7 +120,7 @@ class HeartbeatMonitor:
                 await self._recorder.flush()
 
     async def _patch(self, current: Object, reporting: bool) -> Object:
-        """The whole list, since nothing else can be merged; with the version that it was made from."""
+        """Writes the whole list, since nothing else can be merged, with the version that it was made from."""
         name = current["metadata"]["name"]
         before = (current.get("status") or {}).get("conditions") or []
         desired = conditions(before, reporting, self._silence(name), format_timestamp(self._now()))

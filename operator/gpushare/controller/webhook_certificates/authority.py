@@ -56,13 +56,14 @@ def renewed_serving(
 
 
 def _authority_is_due(authority: Mapping[str, bytes], now: datetime) -> bool:
-    """Missing, unreadable, without its key, or past two thirds of its life."""
+    """Whether it is missing, unreadable, without its key, or past two thirds of its life."""
     bundle, key = _certificates(authority.get(BUNDLE, b"")), authority.get(AUTHORITY_KEY, b"")
     return not bundle or not _has_key(bundle[0], key) or _is_past_two_thirds(bundle[0], now)
 
 
 def certificate_is_due(serving: Mapping[str, bytes], trusted: bytes, names: Sequence[str], now: datetime) -> bool:
-    """Missing, unreadable, without its key, for other names, past two thirds of its life, or of an old authority.
+    """Whether it is missing, unreadable, without its key, for other names, past two thirds of its life, or of an old
+    authority.
 
     `trusted` is the authority's bundle, the newest first.
     """
@@ -144,7 +145,7 @@ def _key_usage(
 
 
 def _certificates(pem: bytes) -> list[x509.Certificate]:
-    """Empty where there is none that can be read."""
+    """The certificates; none where they cannot be read."""
     try:
         return x509.load_pem_x509_certificates(pem)
     except ValueError:

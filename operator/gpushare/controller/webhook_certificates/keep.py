@@ -76,7 +76,7 @@ async def run(kube: Kube, settings: CertificateSettings, *, debounce_seconds: fl
 
 
 async def reconcile(kube: Kube, settings: CertificateSettings, now: datetime) -> None:
-    """One pass: the configurations trust an authority before the webhook serves what it signed. Raises KubeError."""
+    """Makes one pass. Clients trust an authority before the webhook serves what it signed. Raises KubeError."""
     authority = await _read(kube, settings.authority_secret, settings.namespace)
     serving = await _read(kube, settings.webhook_secret, settings.namespace)
     fresh_authority = renewed_authority(authority.data, serving.data, now)
@@ -114,7 +114,7 @@ def bundle_patch(configuration: Object, bundle: bytes) -> list[Object]:
 
 
 async def _try(kube: Kube, settings: CertificateSettings) -> float:
-    """One pass; returns the seconds until the next one, unless something changes before."""
+    """Makes one pass; returns the seconds until the next one, unless something changes before."""
     try:
         await reconcile(kube, settings, datetime.now(UTC))
     except API_ERRORS as error:
@@ -125,7 +125,7 @@ async def _try(kube: Kube, settings: CertificateSettings) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Secret:
-    """As it was read; without a `version` where there is none."""
+    """A Secret as it was read, without a `version` where there is none."""
 
     name: str
     namespace: str
@@ -141,7 +141,7 @@ async def _read(kube: Kube, name: str, namespace: str) -> _Secret:
 
 
 async def _write(kube: Kube, secret: _Secret, desired: dict[str, bytes], kind: str) -> None:
-    """Afterwards the Secret has exactly the desired entries."""
+    """Writes exactly the desired entries into the Secret."""
     data = {key: base64.b64encode(value).decode() for key, value in desired.items()}
     if secret.version is None:
         labels = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "webhook"}

@@ -46,7 +46,7 @@ def test_a_heartbeat_wakes_nobody(cache: Counted) -> None:
     assert cache.woken == 1
 
 
-def test_the_view_of_a_node_is_the_same_object_until_the_node_or_its_gpu_node_changes(cache: Counted) -> None:
+def test_the_view_of_a_node_is_the_same_object_until_the_node_changes(cache: Counted) -> None:
     """By that a plan tells which nodes it has to look at again."""
     cache.nodes.put(node(1, heartbeat="1"))
     cache.gpu_nodes.put({"metadata": {"name": "n1", "resourceVersion": "1"}})
@@ -127,7 +127,7 @@ def test_a_daemon_set_that_somebody_changed_is_not_as_applied(cache: Counted) ->
     assert not cache.is_as_applied("d", cache.daemon_sets.objects["ns", "d"])
 
 
-def test_the_answer_to_a_write_of_ours_wakes_nobody_but_for_what_somebody_else_has_changed(cache: Counted) -> None:
+def test_an_answer_wakes_the_plan_for_changes_of_others_alone(cache: Counted) -> None:
     cache.shares.put(share(1, generation=1))
     cache.nodes.put(node(1))
     before = cache.woken

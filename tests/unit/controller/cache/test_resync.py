@@ -37,7 +37,7 @@ class SlowSlices(FakeKube):
         return answer
 
 
-async def test_a_share_that_is_deleted_while_others_are_asked_for_does_not_come_back() -> None:
+async def test_a_share_deleted_during_a_resync_does_not_come_back() -> None:
     kube, cache = SlowSlices(), FleetCache(lambda: None)
     kube.put(GPU_SHARES, {"metadata": {"name": "a"}, "spec": {"clients": {"perGpu": 4}}})
     reading = asyncio.create_task(resync.read_once(kube, cache))

@@ -42,12 +42,12 @@ async def test_an_installation_that_works_has_no_problem_and_is_not_changed() ->
 async def test_a_webhook_that_is_not_reached_or_not_asked_is_told() -> None:
     kube = installed()
     kube.fail("create", UNREACHED)
-    (found,) = await problems(kube, "ns")
-    assert "does not reach the webhook" in found
-    assert "no endpoints" in found
+    (problem,) = await problems(kube, "ns")
+    assert "does not reach the webhook" in problem
+    assert "no endpoints" in problem
     kube.heal()
-    (found,) = await problems(kube, "ns")
-    assert "does not call the webhook" in found
+    (problem,) = await problems(kube, "ns")
+    assert "does not call the webhook" in problem
     assert kube.all(GPU_SHARES) == [], "a dry run"
 
 
@@ -59,5 +59,5 @@ async def test_a_webhook_that_is_not_reached_or_not_asked_is_told() -> None:
     ],
 )
 async def test_an_operator_or_an_agent_that_is_gone_is_told(kube: Any, words: str) -> None:
-    (found,) = await problems(kube, "ns")
-    assert words in found
+    (problem,) = await problems(kube, "ns")
+    assert words in problem

@@ -28,11 +28,11 @@ def cluster(*shares: str, daemons: bool | None = None) -> FakeKube:
 
 async def let_go(kube: FakeKube) -> None:
     """The clients of all shares end once each share is being deleted, and was seen to wait."""
-    await kube.until(lambda: all("deletionTimestamp" in it["metadata"] for it in kube.all(GPU_SHARES)))
+    await kube.until(lambda: all("deletionTimestamp" in share["metadata"] for share in kube.all(GPU_SHARES)))
     asked = len(kube.requests)
     await kube.until(lambda: len(kube.requests) > asked + 4)
-    for it in kube.all(GPU_SHARES):
-        kube.remove(GPU_SHARES, it["metadata"]["name"])
+    for share in kube.all(GPU_SHARES):
+        kube.remove(GPU_SHARES, share["metadata"]["name"])
     kube.put(GPU_NODES, {"metadata": {"name": "n1"}, "status": {}})
 
 

@@ -91,7 +91,7 @@ def claim_with(name: str, version: int, taken: list[tuple[str, str]]) -> Any:
 
 
 @given(changes=st.lists(st.tuples(NAMES, st.none() | DEVICES | st.just("listed")), max_size=20))
-def test_what_claims_have_follows_each_change_and_is_what_a_new_list_would_say(changes: list[Any]) -> None:
+def test_what_claims_have_follows_each_change_as_a_new_list_would(changes: list[Any]) -> None:
     store, there = ClaimStore(lambda: None), dict[str, Any]()
     for version, (name, change) in enumerate(changes, start=1):
         if change == "listed":

@@ -69,7 +69,7 @@ def settle(claims: Claims, settings: OperatorSettings, *shares: GpuShare) -> int
     pytest.fail("never at rest")
 
 
-def test_a_share_gets_its_class_one_for_each_size_and_templates_in_every_namespace_of_users(
+def test_a_share_gets_classes_and_templates_in_every_namespace_of_users(
     claims: Claims, settings: OperatorSettings
 ) -> None:
     assert settle(claims, settings, share()) == 1

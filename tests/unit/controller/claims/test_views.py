@@ -56,9 +56,9 @@ CLAIM: dict[str, Any] = {
 
 
 def read(obj: Object) -> Claim:
-    found = claim(obj)
-    assert found is not None
-    return found
+    read = claim(obj)
+    assert read is not None
+    return read
 
 
 def test_a_device_is_read_with_its_policies_and_its_taint() -> None:
@@ -102,7 +102,7 @@ def test_an_amount_that_cannot_be_read_is_none() -> None:
 
 
 @pytest.mark.parametrize("amount", ["1e999999999", "1e300000", "9" * 1_000_000, "-1e999999999", "1e-999999999"])
-def test_a_capacity_that_kubernetes_cannot_hold_costs_no_time_and_counts_as_none(amount: str) -> None:
+def test_a_capacity_too_large_for_kubernetes_counts_as_none_at_once(amount: str) -> None:
     [shown] = SLICE["spec"]["devices"]
     policy = {"default": amount, "validRange": {"min": amount, "step": amount}}
     capacity = {"threads": {"value": amount, "requestPolicy": policy}}

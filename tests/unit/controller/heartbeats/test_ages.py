@@ -23,8 +23,8 @@ class Watched:
         self.now += after
         if renewed:
             self.version = (self.version or 0) + 1
-        found = {} if self.version is None else {NODE: Renewal(self.version, f"time {self.version}", "pod")}
-        self.ages.observe([NODE], found, self.now)
+        renewals = {} if self.version is None else {NODE: Renewal(self.version, f"time {self.version}", "pod")}
+        self.ages.observe([NODE], renewals, self.now)
         return self.ages.is_reporting(NODE)
 
 
@@ -133,7 +133,7 @@ def test_silent_is_exactly_who_did_not_renew_for_the_lease_in_watched_time(steps
 
 
 @given(st.lists(st.floats(0.0, 9.0), min_size=5, max_size=50))
-def test_an_agent_that_keeps_its_rhythm_is_never_silent_however_late_we_look(delays: list[float]) -> None:
+def test_an_agent_in_its_rhythm_is_never_silent_however_late_we_look(delays: list[float]) -> None:
     """Renewals lie RENEW_SECONDS apart; readings are late by up to nine seconds each."""
     watched, renewed_at = Watched(), 1000.0
     watched.look()

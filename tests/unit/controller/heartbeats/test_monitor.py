@@ -86,7 +86,7 @@ async def fleet() -> Fleet:
     return fleet
 
 
-async def test_an_agent_that_renews_its_lease_is_said_to_report_and_nothing_else_is_touched(fleet: Fleet) -> None:
+async def test_an_agent_that_renews_its_lease_is_said_to_report(fleet: Fleet) -> None:
     assert fleet.statuses() == AS_THE_AGENT_SAYS
     assert fleet.conditions()["NvmlReachable"] == AGENTS_OWN[0]
     assert fleet.conditions()["AgentReporting"]["lastTransitionTime"] == NOW
@@ -103,7 +103,7 @@ async def test_renewals_lead_to_no_write_and_wake_no_round(fleet: Fleet) -> None
     assert fleet.changes == 0
 
 
-async def test_of_a_silent_agent_every_condition_is_unknown_with_the_time_of_its_last_heartbeat(fleet: Fleet) -> None:
+async def test_a_silent_agent_makes_every_condition_unknown_since_its_heartbeat(fleet: Fleet) -> None:
     await fleet.turns(4)
     assert fleet.statuses() == ALL_UNKNOWN
     conditions = fleet.conditions()
@@ -125,14 +125,14 @@ async def test_silence_is_written_once(fleet: Fleet) -> None:
     assert fleet.kube.writes == []
 
 
-async def test_an_agent_that_is_back_is_said_to_report_and_its_conditions_are_its_own_to_correct(fleet: Fleet) -> None:
+async def test_an_agent_that_is_back_corrects_its_conditions_itself(fleet: Fleet) -> None:
     await fleet.turns(4)
     await fleet.turns(1, renewed=True)
     assert fleet.statuses() == {**ALL_UNKNOWN, "AgentReporting": "True"}
     assert fleet.events() == ["AgentSilent", "AgentReporting"]
 
 
-async def test_a_condition_that_says_true_again_while_the_agent_is_silent_is_corrected_but_not_in_a_race(
+async def test_a_condition_of_a_silent_agent_is_corrected_but_not_in_a_race(
     fleet: Fleet,
 ) -> None:
     await fleet.turns(4)
@@ -147,7 +147,7 @@ async def test_a_condition_that_says_true_again_while_the_agent_is_silent_is_cor
     assert fleet.events() == ["AgentSilent"]
 
 
-async def test_of_an_agent_that_was_sent_away_all_is_unknown_too_but_nothing_is_wrong(fleet: Fleet) -> None:
+async def test_an_agent_that_was_sent_away_makes_all_unknown_and_nothing_wrong(fleet: Fleet) -> None:
     fleet.sent_away.add("n1")
     await fleet.turns(4)
     assert fleet.statuses() == ALL_UNKNOWN
@@ -156,7 +156,7 @@ async def test_of_an_agent_that_was_sent_away_all_is_unknown_too_but_nothing_is_
     assert (event["type"], event["reason"]) == ("Normal", "AgentSilent")
 
 
-async def test_an_agent_that_is_sent_away_after_it_was_silent_gets_an_event_of_its_own(fleet: Fleet) -> None:
+async def test_a_silent_agent_that_is_sent_away_gets_an_event_of_its_own(fleet: Fleet) -> None:
     await fleet.turns(4)
     await fleet.turns(1, renewed=True)
     fleet.sent_away.add("n1")
@@ -175,7 +175,7 @@ async def test_another_operator_says_nothing_before_it_has_watched_for_the_lease
     assert fleet.statuses()["AgentReporting"] == "Unknown"
 
 
-async def test_what_was_silent_stays_so_for_another_operator_until_a_renewal_is_seen(fleet: Fleet) -> None:
+async def test_a_silent_agent_stays_so_for_another_operator_until_a_renewal(fleet: Fleet) -> None:
     await fleet.turns(4)
     fleet.restart()
     fleet.kube.requests.clear()
@@ -212,10 +212,10 @@ async def test_a_status_that_the_agent_writes_meanwhile_is_not_overwritten(fleet
     real_get = fleet.kube.get
 
     async def get(*where: Any) -> Object:
-        found = await real_get(*where)
+        answer = await real_get(*where)
         if where[0] == GPU_NODES:
             fleet.kube.put(GPU_NODES, {**stale, "status": {**stale["status"], "agentVersion": "new"}})
-        return found
+        return answer
 
     fleet.kube.get = get  # type: ignore[method-assign]
     await fleet.turns(1)

@@ -48,8 +48,8 @@ def bundles(kube: FakeKube) -> set[str | None]:
     return {
         webhook["clientConfig"].get("caBundle")
         for resource in CONFIGURATIONS
-        for one in kube.all(resource)
-        for webhook in one["webhooks"]
+        for configuration in kube.all(resource)
+        for webhook in configuration["webhooks"]
     }
 
 
@@ -67,7 +67,7 @@ async def once(kube: FakeKube) -> None:
     await reconcile(kube, Settings(), NOW)  # type: ignore[arg-type]
 
 
-async def test_a_first_pass_makes_both_secrets_and_tells_both_configurations_in_between(kube: FakeKube) -> None:
+async def test_a_first_pass_makes_both_secrets_and_tells_both_configurations(kube: FakeKube) -> None:
     await once(kube)
     assert kube.live(SECRETS, "ca")["type"] == "Opaque"
     assert set(data(kube, "ca")) == {"ca.crt", "ca.key"}
@@ -109,7 +109,7 @@ async def test_a_damaged_secret_is_patched_in_place(kube: FakeKube) -> None:
     assert kube.writes == ["patch secrets/tls"]
 
 
-async def test_an_authority_key_that_the_webhook_could_read_is_replaced_and_taken_away(kube: FakeKube) -> None:
+async def test_an_authority_key_that_the_webhook_could_read_is_replaced(kube: FakeKube) -> None:
     await once(kube)
     exposed = data(kube, "ca")["ca.key"]
     kube.remove(SECRETS, "ca")
