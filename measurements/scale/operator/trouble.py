@@ -22,7 +22,7 @@ async def trouble(kube: Kube, refused: Object) -> AsyncIterator[None]:
     """From here on no write to HANGING_NODE is answered, but for statuses, and `refused`, a share for REFUSED_NODE that
     is made here, is refused its finalizer.
     """
-    server = await asyncio.start_server(_never_answers, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)  # it never answers
     port = server.sockets[0].getsockname()[1]
     hangs = _webhook(
         "hangs", port, f"object.metadata.name == '{HANGING_NODE}'", ["", names.GROUP], ["nodes", "gpunodes"]
@@ -37,12 +37,6 @@ async def trouble(kube: Kube, refused: Object) -> AsyncIterator[None]:
         yield
     finally:
         server.close()
-
-
-async def _never_answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while await reader.read(4096):
-        pass
-    writer.close()
 
 
 def _webhook(name: str, port: int, expression: str, groups: list[str], resources: list[str]) -> Object:

@@ -73,6 +73,8 @@ class Applier:
         """Shares of this pass that get nothing yet that somebody would have to take back."""
         self._began_at = clock()
         """When this pass began."""
+        self._begun: set[Key] = set()
+        """The writes under way when this pass began, and those begun since: no more is written there in this pass."""
         self._error: BaseException | None = None
 
     @property
@@ -93,7 +95,7 @@ class Applier:
 
         Raises what ended a write, of this pass or an earlier one, and was no refusal.
         """
-        self._began_at = self._clock()
+        self._began_at, self._begun = self._clock(), set(self._under_way)
         planned = {write.key for write in writes}
         self._retries = {key: retry for key, retry in self._retries.items() if key in planned}
         self._without_finalizer = {share for hold in writes if hold.stage is WriteStage.HOLD for share in hold.shares}
@@ -130,7 +132,7 @@ class Applier:
         return True
 
     def _may_begin(self, write: Write) -> bool:
-        if write.key in self._under_way or len(self._under_way) >= UNANSWERED_AT_MOST:
+        if write.key in self._begun or len(self._under_way) >= UNANSWERED_AT_MOST:
             return False
         when, _ = self._retries.get(write.key, (0.0, 0.0))
         gives = write.stage > WriteStage.HOLD and write.stage is not WriteStage.REPORT
@@ -138,6 +140,7 @@ class Applier:
 
     def _begin(self, write: Write) -> "asyncio.Task[None]":
         task = asyncio.create_task(self._try(write), name=str(write))
+        self._begun.add(write.key)
         self._under_way[write.key] = write, task
         task.add_done_callback(lambda _: self._ended(write, task))
         return task
@@ -200,7 +203,7 @@ class Applier:
         backoff = min(last * 2, LAST_BACKOFF)
         pause = max(backoff, getattr(error, "retry_after", 0.0))
         self._retries[write.key] = self._clock() + pause, backoff
-        LOG.warning("%s failed, again in %.2g s: %s", write, pause, error)
+        LOG.log(logging.INFO if conflict else logging.WARNING, "%s failed, again in %.3g s: %s", write, pause, error)
         self._meters.wrote(write, "conflict" if conflict else "failed")
         self._answered()
 

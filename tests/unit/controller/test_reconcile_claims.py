@@ -20,7 +20,7 @@ from gpushare.kube.client import (
 )
 from tests.unit.controller.claims.test_views import CLAIM, SLICE
 from tests.unit.controller.listing import relist
-from tests.unit.fake_kube import FakeKube
+from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 NOW = datetime(2026, 3, 1, 1, tzinfo=UTC)
 FOLLOWED = (DEVICE_CLASSES, CLAIM_TEMPLATES, NAMESPACES, RESOURCE_CLAIMS, RESOURCE_SLICES)
@@ -74,6 +74,33 @@ async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: FakeKube,
     }
 
 
+async def test_a_share_stays_while_its_templates_cannot_be_deleted(
+    kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
+) -> None:
+    await settle(kube, reconciler)
+    live = kube.live(GPU_SHARES, "a")
+    kube.put(GPU_SHARES, {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2026-03-01T00:00:00Z"}})
+    kube.fail("delete resourceclaimtemplates", FORBIDDEN)
+    await end(kube, settings)
+    assert not kube.has(DEVICE_CLASSES, "a.gpushare.dev")
+    assert kube.has(GPU_SHARES, "a")
+    kube.heal()
+    await end(kube, settings)
+    assert not kube.has(GPU_SHARES, "a")
+
+
+async def end(kube: FakeKube, settings: OperatorSettings) -> None:
+    """All that operators do about a share that is deleted. Each lists the objects of claims anew."""
+    for _ in range(4):
+        node = kube.live(GPU_NODES, "n1")
+        observed = {"observedGeneration": node["metadata"]["generation"]}
+        kube.put(GPU_NODES, {**node, "status": node["status"] | observed})
+        successor = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
+        await relist(kube, successor)
+        await settle(kube, successor)
+        await successor.cache.claims.close()
+
+
 async def test_a_claim_that_fits_nowhere_is_told_once_and_in_the_share(kube: FakeKube, reconciler: Reconciler) -> None:
     kube.put(RESOURCE_SLICES, {**SLICE, "spec": {**SLICE["spec"], "devices": []}})
     kube.put(RESOURCE_CLAIMS, CLAIM)
@@ -98,14 +125,7 @@ async def test_a_template_that_a_tenant_keeps_does_not_keep_the_share(
     live = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**live, "metadata": {**live["metadata"], "deletionTimestamp": "2026-03-01T00:00:00Z"}})
     kube.writes.clear()
-    for _ in range(4):  # each operator lists claims' objects anew
-        node = kube.live(GPU_NODES, "n1")
-        observed = {"observedGeneration": node["metadata"]["generation"]}
-        kube.put(GPU_NODES, {**node, "status": node["status"] | observed})
-        successor = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
-        await relist(kube, successor)
-        await settle(kube, successor)
-        await successor.cache.claims.close()
+    await end(kube, settings)
     assert not kube.has(GPU_SHARES, "a")
     assert kube.has(CLAIM_TEMPLATES, "mine")
     assert "delete deviceclasses/a.gpushare.dev" in kube.writes

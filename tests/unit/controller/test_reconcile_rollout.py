@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gpushare.api.timestamps import format_timestamp
+from gpushare.controller.differences import differences
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
+from gpushare.controller.writes import Write, WriteStage
 from gpushare.kube.client import DAEMON_SETS, GPU_NODES, GPU_SHARES, PODS
+from gpushare.planner import plan
 from tests.unit.controller.listing import relist
 from tests.unit.controller.mps_pods import CREATED, DAEMON_SET, container, pod
 from tests.unit.fake_kube import FakeKube
@@ -83,6 +87,29 @@ async def test_an_outdated_pod_is_replaced_step_by_step_once_nobody_holds_a_slot
     reasons = [event["reason"] for event in rolling.kube.events]
     assert [reason for reason in reasons if reason in ("WaitingForClients", "RollingOut", "DaemonReplaced")]
     assert reasons.count("DaemonReplaced") == 1
+
+
+async def test_a_pod_stays_while_a_write_to_its_node_is_unanswered(rolling: Rolling) -> None:
+    await rolling.begin()
+    await rolling.report()
+    await relist(rolling.kube, rolling.reconciler)
+    node = rolling.kube.live(GPU_NODES, "n1")
+    (served,) = node["status"]["daemons"]
+    drained = {"daemons": [served | {"drained": True}], "observedGeneration": node["metadata"]["generation"]}
+    rolling.kube.put(GPU_NODES, node | {"status": node["status"] | drained})
+    await relist(rolling.kube, rolling.reconciler)
+    cache = rolling.reconciler.cache
+    snapshot = cache.snapshot(rolling.now)
+    decided = plan(snapshot)
+    assert [pod.name for pod in decided.replaced] == ["mps-x"]
+
+    def stages(*unanswered: Write) -> list[WriteStage]:
+        text = format_timestamp(rolling.now)
+        return [write.stage for write in differences(decided, snapshot, cache, rolling.settings, text, {}, unanswered)]
+
+    assert WriteStage.REPLACE in stages()
+    assert WriteStage.REPLACE not in stages(Write(WriteStage.ASSIGN, "merge", GPU_NODES, "n1", {}))
+    assert WriteStage.REPLACE in stages(Write(WriteStage.ASSIGN, "merge", GPU_NODES, "n2", {}))
 
 
 async def test_maxwait_counts_on_through_a_restart_of_the_operator(rolling: Rolling) -> None:
