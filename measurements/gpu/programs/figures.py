@@ -6,18 +6,17 @@ They come from measurements/results/PRODUCT/compare-PART.json and stack-programs
 import json
 import re
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpushare.kubectl.rules.trial.cases import TITLES, CaseOutcome, TrialCase, TrialMode
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialCase, TrialMode
 from gpushare.kubectl.rules.trial.records import SCHEMA, TrialRecord
-from gpushare.kubectl.rules.trial.rows import TrialRow, cells_of
+from gpushare.kubectl.rules.trial.rows import TrialRow
 from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare.kubectl.rules.trial.verdict import is_above, slow_alone
 from gpushare_workload.compare.result import Comparison, read
 from measurements.gpu.programs.compare import PARTS, Part
-from tests.page_tables import line_of
 
 PRODUCTS = ("h100", "h200")
 PODS = "stack-programs.json"
@@ -127,19 +126,6 @@ def _quotient(row: TrialRow, pods: Sequence[CaseOutcome], bare: Sequence[CaseOut
     case = TrialCase(TrialMode.SLICES, row.case.copies)
     slices = [window for one in bare if one.case == case for window in one.windows]
     return Spread.of_any([sum(window.rates[0]) / sum(other.rates[0]) for window in mine for other in slices])
-
-
-def lines_of(first: str, rows: Sequence[TrialRow], elsewhere: Collection[TrialCase] = frozenset()) -> list[str]:
-    """Of the page's table. `first`: the first cell of the first. `elsewhere`: whose time slices are those of another
-    machine.
-    """
-    lines = list[str]()
-    for row in rows:
-        copies, _, rate, gain, of_slices, _, *others = cells_of(row, timed=True)
-        mode = "caps" if row.case.mode is TrialMode.CAPPED else TITLES[row.case.mode]
-        of_slices += ASTERISK if row.case in elsewhere else ""
-        lines.append(line_of("" if lines else first, copies, mode, rate, gain, of_slices, *others))
-    return lines
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ python3 -m measurements.gpu.programs.page measurements/results/pictures/programs
 
 import statistics
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import permutations, starmap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from string import Template
 
 from gpushare.kubectl.rules.trial.cases import TrialCase, TrialMode
-from gpushare.kubectl.rules.trial.rows import TrialRow, cells_of
+from gpushare.kubectl.rules.trial.rows import HEAD, TrialRow, cells_of
 from gpushare.kubectl.rules.trial.spread import Spread
 from measurements.gpu import ROOT
 from measurements.gpu.programs.compare import PARTS, Part
@@ -21,16 +21,12 @@ from measurements.gpu.programs.figures import (
     ASTERISK,
     BUSY_PERCENT,
     FULL_PERCENT,
-    PODS,
     PRODUCTS,
     Gain,
     Pair,
-    PodTrial,
-    against_slices,
     gains,
     gpu_of,
     is_busy,
-    lines_of,
     machine,
     measured,
     pairs,
@@ -40,12 +36,12 @@ from measurements.gpu.programs.figures import (
 from tests.page_tables import head_of, line_of
 
 RESULTS = ROOT / "measurements/results"
-HEAD = ("GPU", "copies", "how", "per second", "× alone", "× time slices", "p50 ms", "p99 ms", "GPU busy", "MiB each")
 INTRODUCTION = """\
-# Real programs, measured
+# Real programs, in tables
 
-Copies of programs that people run, beside each other on one GPU. On a bare machine processes ran alone, in time slices,
-as clients of one MPS daemon, and in part as such clients with an equal part of the SMs each (*caps*), by
+Copies of programs that people run, beside each other on one GPU; what follows from it is told in
+[Does sharing pay?](results.md). On a bare machine processes ran alone, in time slices, as clients of one MPS daemon,
+and in part as such clients with an equal part of the SMs each (*caps*), by
 [`gpushare-workload compare`](../../docs/compare.md) ([script](../gpu/programs/compare.py)). In a cluster they ran as
 pods *in slots of a share*, each with 100 % of the threads, by
 [`kubectl gpushare trial`](../../docs/compare.md#in-a-cluster) ([suite](../gpu/stack/suites/programs.py)). The
@@ -54,27 +50,23 @@ pods *in slots of a share*, each with 100 % of the threads, by
 
 $GLANCE
 ## How to read the tables
-- Each case ran once, with two windows of 2 s, unless the sentence below its table says *2 runs* or *3 runs*. Brackets
-  hold the least and the largest of what the windows give. Runs differ by more than windows of one run, and machines by
-  more still: of $BRACKETS brackets of *× time slices* from one run of copies that kept the GPU busy, $INSIDE held what
-  another machine gave.
-- *per second* counts all copies together. *× alone* divides that by the rate of one copy alone: 4 copies that do not
-  slow each other down reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time
-  slices.
-- For pods, *× alone* is against one pod alone in a slot, and *× time slices* against processes in time slices.
-- After the product are the first four digits of the GPU's UUID: lines with the same digits ran on one machine.
+- Each case ran once, with two windows of 2 s, unless a table says how many *runs* there were. Brackets hold the least
+  and the largest of what the windows give. Runs differ by more than windows of one run, and machines by more still: of
+  $BRACKETS brackets of *× time slices* from one run of copies that kept the GPU busy, $INSIDE held what another machine
+  gave.
+- *× alone* divides the work of all copies together by that of one copy alone: 4 copies that do not slow each other down
+  reach 4. Of a pair, both quotients are added. *× time slices* divides by the same in time slices. For pods, *× alone*
+  is against one pod alone in a slot, and *× time slices* against processes in time slices.
+- After the product are the first four digits of the GPU's UUID: the same digits are the same machine.
 - An asterisk: those time slices ran on another machine. Pods that kept the GPU busy for less than 90 % of the time are
   only divided by time slices of their own machine, since they waited for their host.
-- *GPU busy* is NVML's utilisation: the part of the time in which any kernel ran. For pods it is the mean of two or
-  three readings of the node's agent.
-- The p99 is that of all steps in a window, which are 20 to 5,000. Of a GPT without graphs alone it is the slowest step,
-  or nearly. Small differences between two of them say nothing.
+- *busy* is NVML's utilisation: the part of the time in which any kernel ran.
+- A p99 is that of all steps in a window, which are 20 to 5,000. Small differences between two of them say nothing.
 
 ## What can mislead
 - **A slow copy alone makes *× alone* too large.** The hosts are rented, and how long a program waits for a CPU core
-  varies. Where *× alone* is 5 % above the number of copies, a sentence below the table says so. It can be too large
-  where no sentence says so: see ResNet-50 inference in the table of [one alone](#what-a-pod-costs), and divide by the
-  faster one.
+  varies. It can be too large where no sentence says so: see ResNet-50 inference in the table of
+  [one alone](#what-a-pod-costs), and divide by the faster one.
 - **A program that waits for its host differs from run to run, in a pod or not.** Four BERTs in three runs each, in the
   order in which they ran on a GPU:
 
@@ -92,6 +84,16 @@ $PREPARED
   its host: H200 cc59 and dc8b; 02bb, 7834, 9523 and ed52; 774c and e94c; a2ad and add5. On the other GPUs of the
   hosts of H200 8ae2 and 356b ran programs whose results are not here.
 
+## Beside nos
+$NOS
+
+## Every comparison
+Each file has all its cases: rates, latencies, memory, utilisation and the verdict, window by window. Those of pods are
+in stack-programs.json ([H100](../results/h100/stack-programs.json),
+[H200](../results/h200/stack-programs.json)).
+
+$FILES
+
 ## How to repeat it
 Processes, in the root of the work tree, on a machine with a GPU that nobody uses, nvidia-ml-py, PyTorch, torchvision,
 transformers, JAX, and MPS on PATH. A line takes two to four minutes. Without `--parts` all programs run:
@@ -101,11 +103,10 @@ python3 -m measurements.gpu.programs.compare out/yolos --parts yolos --copies 8 
 python3 -m measurements.gpu.programs.compare out/pair --parts yolos-beside-resnet-train --repeats 3
 ```
 
-Pods: the suite `programs` of [`measurements/gpu/run`](h200.md#steps). Your own program:
-[compare.md](../../docs/compare.md).
+Pods: the suite `programs` of [`measurements/gpu/run`](../README.md#the-stack-on-a-machine-with-a-gpu). Your own
+program: [compare.md](../../docs/compare.md).
 
-This page is written by [measurements/gpu/programs/page.py](../gpu/programs/page.py) from the files that it
-links.
+This page is written by [measurements/gpu/programs/page.py](../gpu/programs/page.py) from the files that it links.
 """
 
 PUBLISHED = {1: (0.0882, 0.0880), 3: (0.2931, 0.1640), 5: (0.4890, 0.2409), 7: (0.6849, 0.3198)}
@@ -118,56 +119,87 @@ says how much longer an inference takes than alone, and it does not compare the 
 the H100:
 """
 DPI = 130
+YOLOS = "h100/compare-yolos.json"
+WAITED_FOR = ("yolos", "decode-medium", "decode-1.3b", "resnet-infer", "bert")
+OF_THESE = ("processes", "× alone", "pods")
 
 
 def page(results: Path = RESULTS) -> str:
     """The whole page. KeyError, ValueError: something that it speaks of was not measured."""
     inside = list(_held_elsewhere(results))
-    introduction = Template(INTRODUCTION).substitute(
+    return Template(INTRODUCTION).substitute(
         GLANCE=_glance(results),
         BERTS="\n".join(_berts(results)),
         PREPARED="\n".join(_prepared(results)),
         BRACKETS=len(inside),
         INSIDE=sum(inside) or "none",
+        NOS="\n".join(_beside_nos(measured(_part("yolos"), results / "h100")[results / YOLOS].rows)),
+        FILES="\n".join(_files(results)),
     )
-    found = (part for part in PARTS if any(measured(part, results / product) for product in PRODUCTS))
-    return "\n".join([introduction, *(_section(part, results) for part in found)])
 
 
-def _section(part: Part, results: Path) -> str:
-    lines = [f"## {part.title}", f"{part.unit.capitalize()} per second.", ""]
-    lines += head_of(*HEAD)
-    verdicts = []
-    for folder in (results / product for product in PRODUCTS):
-        bare = measured(part, folder)
-        for file, comparison in bare.items():
-            gpu = machine(folder, gpu_of(comparison))
-            lines += lines_of(_linked(gpu, file, results), comparison.rows)
-            missing = " This comparison was ended early: what it did not reach is missing." if comparison.ended else ""
-            verdicts.append(f"- {gpu}: {comparison.verdict.sentence}{missing}")
-        for pods in pod_trials(part, folder):
-            gpu = f"{machine(folder, pods.gpu)}, {pods.title}"
-            rows, elsewhere = against_slices(pods, list(bare.values()))
-            lines += lines_of(_linked(gpu, folder / PODS, results), rows, elsewhere)
-            verdicts.append(f"- {gpu}: {pods.record.verdict.sentence}{_beside_processes(pods, rows, elsewhere)}")
-    lines += ["", *verdicts, ""]
-    if part.name == "yolos":
-        lines += _beside_nos(measured(part, results / "h100")[results / "h100/compare-yolos.json"].rows)
-    return "\n".join(lines)
-
-
-def _beside_processes(pods: PodTrial, rows: Sequence[TrialRow], elsewhere: Collection[TrialCase]) -> str:
-    """What a trial cannot know: what the pods of its verdict did against processes in time slices."""
-    best = pods.record.verdict.best
-    ratio = next((row.of_slices for row in rows if best and row.case == best.case), None)
-    if best is None or ratio is None:
-        return ""
-    where = "of another machine" if best.case in elsewhere else "there"
-    return f" They did {ratio.text()} times the work of processes in time slices {where}."
+def _files(results: Path) -> Iterator[str]:
+    """Each program's comparisons, by the machines on which they ran."""
+    yield from head_of("program", "unit per second", *(product.upper() for product in PRODUCTS))
+    for part in PARTS:
+        folders = [results / product for product in PRODUCTS]
+        found = [
+            [_linked(machine(folder, gpu_of(it)), file, results) for file, it in measured(part, folder).items()]
+            for folder in folders
+        ]
+        if any(found):
+            yield line_of(part.title, part.unit, *(", ".join(links) or "–" for links in found))
 
 
 def _linked(gpu: str, file: Path, results: Path) -> str:
     return f"[{gpu}](../results/{file.relative_to(results)})"
+
+
+def _compared(part: Part, results: Path) -> Iterator[tuple[str, Mapping[TrialCase, TrialRow]]]:
+    """The cases of each comparison of a program, below the link to its file."""
+    for folder in (results / product for product in PRODUCTS):
+        for file, comparison in measured(part, folder).items():
+            yield _linked(machine(folder, gpu_of(comparison)), file, results), {it.case: it for it in comparison.rows}
+
+
+def _caps(results: Path) -> Iterator[str]:
+    """For each program and product, the most copies that ran with caps and without."""
+    yield from head_of("program", "GPU", "copies", "under MPS, × time slices", "with equal caps")
+    for part in PARTS:
+        best = dict[str, tuple[int, str]]()
+        for link, rows in _compared(part, results):
+            for case, row in rows.items():
+                free = rows.get(TrialCase(TrialMode.MPS, case.copies))
+                if case.mode is TrialMode.CAPPED and row.of_slices and free and free.of_slices:
+                    copies = "+".join(map(str, case.copies))
+                    line = line_of(part.title, link, copies, free.of_slices.text(), row.of_slices.text())
+                    product = link[1:5]
+                    if case.total > best.get(product, (0, ""))[0]:
+                        best[product] = case.total, line
+        yield from (line for _, line in best.values())
+
+
+def _latencies(results: Path) -> Iterator[str]:
+    """p50 and p99 of the programs that somebody waits for, of the most copies in the most runs on each product."""
+    yield from head_of("program", "GPU", "copies", "alone: p50, p99 ms", "time slices", "MPS")
+    for part in map(_part, WAITED_FOR):
+        best = dict[str, tuple[tuple[int, int], str]]()
+        for link, rows in _compared(part, results):
+            alone = next((row for case, row in rows.items() if case.mode is TrialMode.ALONE), None)
+            for case, row in rows.items():
+                slices = rows.get(TrialCase(TrialMode.SLICES, case.copies))
+                if case.mode is TrialMode.MPS and alone and slices:
+                    cells = (_percentiles(it) for it in (alone, slices, row))
+                    line = line_of(part.title, link, str(case.total), *cells)
+                    product, rank = link[1:5], (row.runs, case.total)
+                    if rank > best.get(product, ((0, 0), ""))[0]:
+                        best[product] = rank, line
+        yield from (line for _, line in best.values())
+
+
+def _percentiles(row: TrialRow) -> str:
+    cells = cells_of(row, timed=True)
+    return ", ".join(cells[HEAD.index(name)] for name in ("p50 ms", "p99 ms"))
 
 
 def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
@@ -187,7 +219,7 @@ def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
         nos = [f"{it / PUBLISHED[1][column]:.2f}" if it else "–" for column, it in enumerate((slices, mps))]
         own = [ours.get(copies, {}).get(mode, "–") for mode in (TrialMode.SLICES, TrialMode.MPS)]
         lines.append(line_of(str(copies), *nos, *own))
-    return [*lines, ""]
+    return lines
 
 
 def _latency(row: TrialRow) -> float:
@@ -204,21 +236,30 @@ The work of several copies under MPS, without caps, as a multiple of their work 
 with two or three runs, where there are any; of these, the most copies that also ran as pods. *3 + 3* runs are those of
 two hosts, with the mean of their medians and the extremes of both.
 
-![Bars of the work in multiples of time slices, on the H100 from $MOST to $LEAST](../results/pictures/programs.png)
-
-$ROWS
-
+$TABLES
 *processes*: under a bare MPS daemon, in so many *runs*. *× alone*: the work of these processes, as a multiple of one
 alone; –: that one was slow in some windows, or its windows differ by more than a quarter. *pods*: in slots of a share,
 in one run; with an asterisk, on another machine than the processes. –: no pods ran with as many copies, or they waited
 for their host and have no time slices of their machine.
+
 NVML's utilisation, in the second column, does not tell who gains. Where programs wait for their host, a difference
 between the products is one between hosts.
 
-Of all rows below with copies of one program, those in which they kept the GPU busy under MPS, without caps, for at
-least $LEAST_BUSY % of the time did $BUSY times the work of time slices, most of them in one run; the rows of two or
+Of all cases with copies of one program, those in which they kept the GPU busy under MPS, without caps, for at least
+$LEAST_BUSY % of the time did $BUSY times the work of time slices, most of them in one run; those of two or
 three runs, all of $REPEATED_COPIES processes, did $REPEATED. The others, which wait for their host, did
 $WAITING, and vary [from run to run](#what-can-mislead).
+
+## With caps
+The most copies of each program that ran with an equal part of the SMs each, beside as many without. Some did less with
+caps, such as YOLOS and ResNet-50, and some more, such as a training step in JAX:
+
+$CAPS
+
+## Latency
+Of the programs that somebody waits for, the most copies in the most runs:
+
+$LATENCIES
 
 ## What a pod costs
 Pods in slots of a share, by what as many processes did on the same machine. Several processes are clients of a bare MPS
@@ -241,28 +282,20 @@ $ALONE
 """
 
 
-OF_A_PRODUCT = ("copies (runs)", "processes", "× alone", "pods")
-GLANCE_HEAD = (
-    "program", f"one alone: {PRODUCTS[0].upper()} busy",
-    *(f"{product.upper()}: {first}" if first == OF_A_PRODUCT[0] else first
-      for product in PRODUCTS for first in OF_A_PRODUCT),
-)  # fmt: skip
-
-
 def _glance(results: Path) -> str:
-    found = _beside(results)
+    columns = list(zip(*([gain, *others] for gain, others in _beside(results)), strict=True))
     both = list(pairs(results))
     shared = [row for row in under_mps(results) if len(row.case.copies) == 1]
     repeated = [row for row in shared if is_busy(row) and row.runs > 1]
     return Template(GLANCE).substitute(
-        MOST=_bar(found[0][0]),
-        LEAST=_bar(found[-1][0]),
-        ROWS="\n".join([*head_of(*GLANCE_HEAD), *starmap(_row, found)]),
+        TABLES="\n".join(_of_a_product(product, of_it) for product, of_it in zip(PRODUCTS, columns, strict=True)),
         LEAST_BUSY=f"{BUSY_PERCENT:.0f}",
         BUSY=_span(row for row in shared if is_busy(row)),
         REPEATED=_span(repeated),
         REPEATED_COPIES=_or(sorted({row.case.total for row in repeated})),
         WAITING=_span(row for row in shared if not is_busy(row)),
+        CAPS="\n".join(_caps(results)),
+        LATENCIES="\n".join(_latencies(results)),
         SEVERAL="\n".join(_several(both)),
         ALONE="\n".join(_alone(both)),
     )
@@ -280,10 +313,15 @@ def _span(rows: Iterable[TrialRow]) -> str:
     return f"{min(found):.2f} to {max(found):.2f}"
 
 
-def _row(gain: Gain, others: Sequence[Gain | None]) -> str:
-    busy = " + ".join(f"{percent:.0f} %" for percent in gain.busy)
-    cells = [cell for one in (gain, *others) for cell in _cells(one)]
-    return line_of(gain.title, busy, *cells)
+def _of_a_product(product: str, found: Sequence[Gain | None]) -> str:
+    lines = list(head_of("program", "one alone: busy", f"{product.upper()}: copies (runs)", *OF_THESE))
+    for gain in found:
+        if gain:
+            busy = " + ".join(f"{percent:.0f} %" for percent in gain.busy)
+            copies = f"{gain.copies} ({' + '.join(map(str, gain.runs))})"
+            alone = gain.alone.text() if gain.alone else "–"
+            lines.append(line_of(gain.title, busy, copies, gain.processes.text(), alone, _of_pods(gain)))
+    return "\n".join([*lines, ""])
 
 
 def _beside(results: Path) -> list[tuple[Gain, list[Gain | None]]]:
@@ -294,14 +332,6 @@ def _beside(results: Path) -> list[tuple[Gain, list[Gain | None]]]:
 
 def _once(gain: Gain) -> str:
     return ", 1 run" if gain.runs == (1,) else ""
-
-
-def _cells(gain: Gain | None) -> tuple[str, ...]:
-    """As OF_A_PRODUCT has them."""
-    if gain is None:
-        return ("–",) * len(OF_A_PRODUCT)
-    alone = gain.alone.text() if gain.alone else "–"
-    return f"{gain.copies} ({' + '.join(map(str, gain.runs))})", gain.processes.text(), alone, _of_pods(gain)
 
 
 def _of_pods(gain: Gain) -> str:
@@ -318,7 +348,7 @@ def _several(both: Sequence[Pair]) -> Iterator[str]:
 
 def _alone(both: Sequence[Pair]) -> Iterator[str]:
     for pair in (pair for pair in both if pair.copies == 1):
-        rates = (cells_of(row, timed=True)[HEAD.index("per second") - 1] for row in (pair.processes, pair.pods))
+        rates = (cells_of(row, timed=True)[HEAD.index("per second")] for row in (pair.processes, pair.pods))
         yield line_of(pair.title, pair.gpu, *rates, _percent(pair.quotient))
 
 
@@ -385,10 +415,6 @@ def _rate(row: TrialRow) -> Spread:
     if rate is None:
         raise ValueError(f"{row.case} has no rate")
     return rate
-
-
-def _bar(gain: Gain) -> str:
-    return f"{gain.processes.median:.2f} ({gain.title})"
 
 
 def draw(results: Path, picture: Path) -> None:

@@ -1,4 +1,4 @@
-"""What sharing a GPU costs and gains, on a real GPU within ten minutes, for measurements/pages/sharing-a-gpu.md.
+"""What sharing a GPU costs and gains, on a real GPU within ten minutes, for measurements/pages/kernels.md.
 
     python3 -m measurements.gpu.workload.bench OUT
 

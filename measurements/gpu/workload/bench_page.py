@@ -1,6 +1,6 @@
-"""Writes the tables of measurements/pages/sharing-a-gpu.md from the results under measurements/results.
+"""Writes the tables of kernels.md and results.md in measurements/pages from the results under measurements/results.
 
-    python3 -m measurements.gpu.workload.bench_page [PAGE]
+    python3 -m measurements.gpu.workload.bench_page [FOLDER OF THE PAGES]
 
 The report and the pictures of one product come from the same files:
 
@@ -16,11 +16,17 @@ from measurements.gpu import ROOT
 from measurements.gpu.workload.bench_tables import tables
 from tests.page_tables import filled
 
-PAGE, RESULTS = ROOT / "measurements/pages/sharing-a-gpu.md", ROOT / "measurements/results"
+PAGES, RESULTS = ROOT / "measurements/pages", ROOT / "measurements/results"
+OF_RESULTS = ("gains",)
+"""The tables of results.md; all others stand in kernels.md."""
 
 
-def main(page: Path = PAGE) -> None:
-    page.write_text(filled(page.read_text(), tables(RESULTS)))
+def main(pages: Path = PAGES) -> None:
+    found = tables(RESULTS)
+    read = {name: found.pop(name) for name in OF_RESULTS}
+    for page, of_it in (("results.md", read), ("kernels.md", found)):
+        path = pages / page
+        path.write_text(filled(path.read_text(), of_it))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of measurements/pages/sharing-a-gpu.md, from what benchmark and scenarios of this folder measured:
+"""The tables of kernels.md and results.md, from what benchmark and scenarios of this folder measured:
 measurements/results/PRODUCT/bench and measurements/results/PRODUCT/workload*.json.
 
 A table is of one part of the benchmark, but for those by clients. The report of a product takes the runs of one case
@@ -18,12 +18,12 @@ from gpushare_workload.reporting.files import Collected, Overlap, Setting, read
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS
 from gpushare_workload.reporting.style import GRIDS
 from measurements.gpu.programs.figures import PRODUCTS
-from measurements.gpu.workload.capped_pair_table import capped_pair_table
+from measurements.gpu.workload.capped_pair_table import capped_pair_tables
 from measurements.gpu.workload.scenario_table import scenarios
 from tests.page_tables import head_of, line_of
 
 CLIENTS = PREFERRED_CLIENTS
-DEPTHS = (1, 4, 16, 64)
+DEPTHS = (1, 16, 64)
 GAIN_DEPTHS, MEMORY_DEPTHS = (1, 16, 64), (1, 16)
 GRAPH_DEPTH = 16
 NUMBERS = (2, 4, 8, 16)
@@ -95,10 +95,15 @@ def tables(results: Path) -> dict[str, str]:
         "clients": _clients(depth, scale),
         "clients_alone": _clients_alone(depth, scale),
         "memory": _memory(memory),
-        "scenarios": scenarios(results),
-        "capped_pair": capped_pair_table(results),
+        "bandwidth": _bandwidth(memory),
+        **scenarios(results),
+        **capped_pair_tables(results),
     }
     return {name: "\n".join(table) for name, table in found.items()}
+
+
+def _kernels(load: Load) -> str:
+    return f"{GRIDS[load.grid]}, depth {load.depth}"
 
 
 def _read(folder: Path, pattern: str) -> Collected:
@@ -140,19 +145,17 @@ def _latency(found: Parts) -> Iterator[str]:
 
 
 def _overlap(found: Mapping[str, Collected]) -> Iterator[str]:
-    columns = [f"{product}, {how}{what}" for product in found for how in ("time slices", "MPS")
-               for what in ("", ": any")]  # fmt: skip
-    yield from head_of("", *columns)
+    yield from head_of("", "GPU", "time slices", "any", "MPS", "any")
     for grid, depth, processes, title in OVERLAPS:
-        cells = []
-        for collected in found.values():
+        for product, collected in found.items():
+            cells = []
             for setting in UNCAPPED:
                 one = _line(collected, setting, grid, depth, processes)
                 cells += [
                     one.at_once.text(".2f"),
                     f"{one.running_percent.text('.0f')} %" if one.running_percent else "–",
                 ]
-        yield line_of(title, *cells)
+            yield line_of(title, product, *cells)
 
 
 def _line(collected: Collected, setting: Setting, grid: Grid, depth: int, processes: int) -> Overlap:
@@ -173,24 +176,24 @@ CAPPED = tuple(
 
 
 def _caps(found: Parts) -> Iterator[str]:
-    yield from head_of("clients", "kernels", "depth", "GPU", "kernels/s without caps", "with caps")
+    yield from head_of("clients", "kernels", "GPU", "kernels/s without caps", "with caps")
     for clients, load in CAPPED:
         for product, part in found.items():
             rates = [part.row(load, clients, mode).total.text(",.0f") for mode in (MPS, CAPS)]
-            yield line_of(*_capped(clients, load), product, *rates)
+            yield line_of(_capped(clients), _kernels(load), product, *rates)
 
 
 def _cap_latencies(found: Parts) -> Iterator[str]:
     columns = ("p50 µs without caps", "with caps", "p99 µs without", "with")
-    yield from head_of("clients", "kernels", "depth", "GPU", *columns)
+    yield from head_of("clients", "GPU", *columns)
     for clients, load in CAPPED:
         for product, part in found.items():
             cells = [part.microseconds(load, clients, mode, it) for it in PERCENTILES for mode in (MPS, CAPS)]
-            yield line_of(*_capped(clients, load), product, *cells)
+            yield line_of(f"{_capped(clients)}: {_kernels(load)}", product, *cells)
 
 
-def _capped(clients: int, load: Load) -> tuple[str, str, str]:
-    return f"{clients} at {100 / clients:g} %", GRIDS[load.grid], str(load.depth)
+def _capped(clients: int) -> str:
+    return f"{clients} at {100 / clients:g} %"
 
 
 def _pairs(found: Mapping[str, Collected]) -> Iterator[str]:
@@ -202,17 +205,25 @@ def _pairs(found: Mapping[str, Collected]) -> Iterator[str]:
             yield line_of(title, product, *(combined[setting].text(".2f") for setting in SETTINGS))
 
 
+MEMORY = tuple(Load(LoadKind.MEMORY, grid, depth) for grid in GRIDS for depth in MEMORY_DEPTHS)
+
+
 def _memory(found: Parts) -> Iterator[str]:
-    columns = ("× time slices", "× one client alone", "TB/s of one alone", "of 8 in time slices", "of 8 under MPS")
-    yield from head_of("kernels", "depth", "GPU", *columns)
-    for grid, title in GRIDS.items():
-        for depth in MEMORY_DEPTHS:
-            load = Load(LoadKind.MEMORY, grid, depth)
-            for product, part in found.items():
-                alone, slices = (part.row(load, number, SLICES) for number in (1, CLIENTS))
-                mps = part.row(load, CLIENTS, MPS)
-                gains = [_times(gain) for gain in (mps.of_time_slicing, mps.of_one_client)]
-                yield line_of(title, str(depth), product, *gains, *map(_terabytes, (alone, slices, mps)))
+    yield from head_of("kernels", *(f"{product}: × {other}" for product in found
+                                    for other in ("time slices", "one client alone")))  # fmt: skip
+    for load in MEMORY:
+        rows_ = [part.row(load, CLIENTS, MPS) for part in found.values()]
+        yield line_of(
+            _kernels(load), *(_times(gain) for row in rows_ for gain in (row.of_time_slicing, row.of_one_client))
+        )
+
+
+def _bandwidth(found: Parts) -> Iterator[str]:
+    yield from head_of("kernels", "GPU", "TB/s of one alone", "of 8 in time slices", "of 8 under MPS")
+    ways = ((1, SLICES), (CLIENTS, SLICES), (CLIENTS, MPS))
+    for load in MEMORY:
+        for product, part in found.items():
+            yield line_of(_kernels(load), product, *(_terabytes(part.row(load, *way)) for way in ways))
 
 
 def _terabytes(row: Row) -> str:
@@ -225,17 +236,17 @@ BY_CLIENTS = tuple(Load(LoadKind.COMPUTE, grid, depth) for grid in GRIDS for dep
 
 
 def _clients(depth: Parts, scale: Parts) -> Iterator[str]:
-    yield from head_of("kernels", "depth", "GPU", *(f"{number} clients" for number in NUMBERS))
+    yield from head_of("kernels", "GPU", *(f"{number} clients" for number in NUMBERS))
     for load in BY_CLIENTS:
         for product in depth:
             parts = {number: (depth if number == CLIENTS else scale)[product] for number in NUMBERS}
             gains = [_times(part.row(load, number, MPS).of_time_slicing) for number, part in parts.items()]
-            yield line_of(GRIDS[load.grid], str(load.depth), product, *gains)
+            yield line_of(_kernels(load), product, *gains)
 
 
 def _clients_alone(depth: Parts, scale: Parts) -> Iterator[str]:
     """One client alone ran in the same repeats as 8 clients. For other numbers, each run stands to each of its runs."""
-    yield from head_of("kernels", "depth", "GPU", *(f"{number} clients" for number in NUMBERS))
+    yield from head_of("kernels", "GPU", *(f"{number} clients" for number in NUMBERS))
     for load in BY_CLIENTS:
         for product, part in depth.items():
             alone = part.rates(load, 1, SLICES)
@@ -246,7 +257,7 @@ def _clients_alone(depth: Parts, scale: Parts) -> Iterator[str]:
                 else:
                     together = scale[product].rates(load, number, MPS)
                     gains.append(Spread.of_any([all_ / one for all_ in together for one in alone]))
-            yield line_of(GRIDS[load.grid], str(load.depth), product, *map(_times, gains))
+            yield line_of(_kernels(load), product, *map(_times, gains))
 
 
 def _times(gain: Spread | None) -> str:

@@ -1,4 +1,4 @@
-"""Two capped clients in each other's way, from measurements/results/h100/capped-pair.json, as a table."""
+"""Two capped clients in each other's way, from measurements/results/h100/capped-pair.json, as tables."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,18 +19,19 @@ FEW = 10
 """With so few slow kernels, the table does not say which part of them had two blocks on one SM."""
 
 
-def capped_pair_table(results: Path) -> Iterator[str]:
-    """KeyError: it was not measured."""
+def capped_pair_tables(results: Path) -> dict[str, Iterator[str]]:
+    """One for each depth, by its name on the page. KeyError: it was not measured."""
     found = json.loads((results / FILE).read_text())
-    columns = (f"depth {depth}: {name}" for depth in DEPTHS for name in ("without caps", "50 % each", "slow kernels"))
-    yield from head_of("blocks of", "blocks", *columns)
+    return {f"capped_pair_{depth}": _table(found, depth) for depth in DEPTHS}
+
+
+def _table(found: Mapping[str, Any], depth: int) -> Iterator[str]:
+    yield from head_of("blocks of", "blocks", "without caps", "50 % each", "slow kernels")
     for kind in WORK:
         for blocks in BLOCKS:
-            cells = list[str]()
-            for depth in DEPTHS:
-                case = f"{blocks} blocks of {kind}, depth {depth}"
-                cells += [_longer([run[case] for run in found["runs"][cap]]) for cap in (UNCAPPED, CAP)]
-                cells.append(_slow([run[case] for run in found["runs"][CAP]]) if blocks <= SMS else "–")
+            case = f"{blocks} blocks of {kind}, depth {depth}"
+            cells = [_longer([run[case] for run in found["runs"][cap]]) for cap in (UNCAPPED, CAP)]
+            cells.append(_slow([run[case] for run in found["runs"][CAP]]) if blocks <= SMS else "–")
             yield line_of(kind, str(blocks), *cells)
 
 

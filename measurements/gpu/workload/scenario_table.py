@@ -1,7 +1,7 @@
-"""What scenarios of the workload say on each product, from measurements/results/PRODUCT/workload*.json, as a table."""
+"""What scenarios of the workload say on each product, from measurements/results/PRODUCT/workload*.json, as tables."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,9 @@ def _beside(role: str, name: str) -> dict[str, Figure]:
     return {title: Figure(part, name, {**ROLES[role], **where}) for title, (part, where) in HOW.items()}
 
 
-TABLE: Mapping[str, Mapping[str, Figure]] = {
+Table = Mapping[str, Mapping[str, Figure]]
+"""Figures by the cases of a question."""
+TASKS: Table = {
     "short tasks per second, once started": {
         title: Figure("pool_warm", ONCE_STARTED, {"mode": mode}, ",.0f")
         for title, mode in {
@@ -105,6 +107,8 @@ TABLE: Mapping[str, Mapping[str, Figure]] = {
     "µs for each of 100 small kernels": _graph("graph"),
     "of 4 processes under MPS": _graph("graph_in_4_processes"),
     "of 4 processes in time slices": _graph("graph_in_4_time_slices"),
+}  # fmt: skip
+PIPELINES: Table = {
     "a pipeline of vector additions, × one process": _pipeline("add"),
     "a pipeline that normalises, × one process": _pipeline("normalise"),
     "a pipeline whose check takes the CPU longest, × one process": {
@@ -114,6 +118,8 @@ TABLE: Mapping[str, Mapping[str, Figure]] = {
     },
     "a grid of 4,096², 2 processes, × one with a quarter of the SMs too": _halos("refine_a_larger_grid"),
     "the same, all with all SMs": _halos("refine_a_larger_grid_uncapped"),
+}  # fmt: skip
+SERVICES: Table = {
     "inference beside training and preparation, p50 in ms": {
         "alone": Figure("trio_in_time_slices", "p50_ms", {"role": "inference", "beside": []}),
         **_beside("inference", "p50_ms"),
@@ -131,11 +137,18 @@ TABLE: Mapping[str, Mapping[str, Figure]] = {
 }  # fmt: skip
 
 
-def scenarios(results: Path) -> Iterator[str]:
-    """The lines of the table. KeyError, ValueError: something of it was not measured."""
+TABLES: Mapping[str, Table] = {"tasks": TASKS, "pipelines": PIPELINES, "services": SERVICES}
+
+
+def scenarios(results: Path) -> dict[str, list[str]]:
+    """The lines of each table, by its name. KeyError, ValueError: something of it was not measured."""
     found = [parts(results / product) for product in PRODUCTS]
+    return {name: list(_lines(table, found)) for name, table in TABLES.items()}
+
+
+def _lines(table: Table, found: Sequence[Mapping[str, Lines]]) -> Iterator[str]:
     yield from head_of("", "", *(product.upper() for product in PRODUCTS))
-    for title, figures in TABLE.items():
+    for title, figures in table.items():
         first = title
         for case, figure in figures.items():
             yield line_of(first, case, *(figure.text(one) for one in found))

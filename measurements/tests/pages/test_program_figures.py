@@ -19,7 +19,6 @@ from measurements.gpu.programs.figures import (
     PodTrial,
     against_slices,
     gains,
-    lines_of,
     pairs,
     pod_trials,
 )
@@ -45,11 +44,10 @@ def pods(rate: float, busy: float | None = 99.0) -> PodTrial:
 
 
 def of_slices(trial: PodTrial, *bare: Comparison) -> str:
-    """The cell of the two pods."""
-    rows, elsewhere = against_slices(trial, bare)
-    one, two = lines_of("pods", rows, elsewhere)
-    assert one.split(" | ")[5] == "–", "one pod has no time slices"
-    return two.split(" | ")[5]
+    """The quotient of the two pods, with an asterisk where the time slices are another machine's."""
+    [one, two], elsewhere = against_slices(trial, bare)
+    assert one.of_slices is None, "one pod has no time slices"
+    return two.of_slices.text() + "*" * (two.case in elsewhere) if two.of_slices else "–"
 
 
 def store(folder: Path, bare: Comparison, trials: dict[str, dict[str, Any]]) -> None:
@@ -65,12 +63,12 @@ def test_time_slices_of_the_same_gpu_go_before_those_of_another() -> None:
 
 def test_an_asterisk_marks_time_slices_of_another_gpu() -> None:
     elsewhere = processes(OTHER, 10.0)
-    assert of_slices(pods(40.0), elsewhere) == "4.00\\*"
-    assert of_slices(pods(40.0), processes(HERE, 20.0, copies=4), elsewhere) == "4.00\\*", "other copies say nothing"
+    assert of_slices(pods(40.0), elsewhere) == "4.00*"
+    assert of_slices(pods(40.0), processes(HERE, 20.0, copies=4), elsewhere) == "4.00*", "other copies say nothing"
 
 
 @pytest.mark.parametrize(
-    ("busy", "quotient"), [(90.0, "4.00\\*"), (89.9, "–"), (None, "–")], ids=["busy", "waits", "unknown"]
+    ("busy", "quotient"), [(90.0, "4.00*"), (89.9, "–"), (None, "–")], ids=["busy", "waits", "unknown"]
 )
 def test_pods_that_wait_for_their_host_are_not_divided_by_another_machines_time_slices(
     busy: float | None, quotient: str

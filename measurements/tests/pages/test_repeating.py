@@ -1,4 +1,4 @@
-"""The commands under "How to repeat it" in sharing-a-gpu.md run as they stand, on the simulated GPU."""
+"""The commands under "How to repeat it" in kernels.md run as they stand, on the simulated GPU."""
 
 import importlib
 import os
@@ -17,7 +17,7 @@ from gpushare import simulation
 from localcluster.paths import REPOSITORY
 from tests.unit.simulation.conftest import SECONDS, start_driver
 
-PAGE = (REPOSITORY / "measurements" / "pages" / "sharing-a-gpu.md").read_text()
+PAGE = (REPOSITORY / "measurements" / "pages" / "kernels.md").read_text()
 BLOCK = re.search(r"^## How to repeat it\n.*?^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 LINES = BLOCK[1].splitlines() if BLOCK else []
 SHORTER = {

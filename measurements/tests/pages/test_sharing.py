@@ -1,4 +1,4 @@
-"""measurements/pages/sharing-a-gpu.md says what the stored benchmarks say."""
+"""The tables of kernels.md and results.md say what the stored benchmarks say."""
 
 import json
 import re
@@ -15,21 +15,23 @@ from gpushare_workload.bench.results.histogram import Histogram
 from localcluster.paths import REPOSITORY
 from measurements.gpu.mps import capped_pair
 from measurements.gpu.workload.bench_tables import tables
-from measurements.gpu.workload.scenario_table import TABLE, Figure, parts, scenarios
+from measurements.gpu.workload.scenario_table import TABLES, Figure, parts, scenarios
 from tests.page_tables import filled
 
-PAGE = REPOSITORY / "measurements" / "pages" / "sharing-a-gpu.md"
+PAGES = [REPOSITORY / "measurements" / "pages" / name for name in ("kernels.md", "results.md")]
 RESULTS = REPOSITORY / "measurements" / "results"
 MARK = re.compile(r"<!-- (\w+): written by measurements/gpu/workload/bench_page.py -->")
 
 
 def test_the_tables_are_what_the_script_writes_from_the_results(tmp_path: Path) -> None:
-    other = tmp_path / "page.md"
-    other.write_text(filled(PAGE.read_text(), dict.fromkeys(MARK.findall(PAGE.read_text()), "nothing")))
-    assert other.read_text() != PAGE.read_text()
-    command = [sys.executable, "-m", "measurements.gpu.workload.bench_page", str(other)]
+    for page in PAGES:
+        emptied = filled(page.read_text(), dict.fromkeys(MARK.findall(page.read_text()), "nothing"))
+        assert emptied != page.read_text()
+        (tmp_path / page.name).write_text(emptied)
+    command = [sys.executable, "-m", "measurements.gpu.workload.bench_page", str(tmp_path)]
     subprocess.run(command, cwd=REPOSITORY, timeout=120, check=True)
-    assert other.read_text() == PAGE.read_text()
+    for page in PAGES:
+        assert (tmp_path / page.name).read_text() == page.read_text()
 
 
 @pytest.fixture
@@ -73,11 +75,11 @@ def written() -> dict[str, str]:
 def test_a_rate_has_the_least_and_the_largest_of_its_repeats(written: dict[str, str]) -> None:
     depth = figures(written["depth_h100"], "half the GPU", "one alone")
     assert depth[0] == pytest.approx(spread(rates("depth-*.json", 1, "time-slicing", grid="half")), abs=0.51)
-    capped = figures(written["caps"], "2 at 50 %", "8 blocks", "1", "H100")
+    capped = figures(written["caps"], "2 at 50 %", "8 blocks, depth 1", "H100")
     assert capped[0] == pytest.approx(spread(rates("caps.json", 2, "mps")), abs=0.51)
     memory = runs("memory.json", 1, "time-slicing", kind="memory")
     moved = [run["kernels_per_second"] * run["launch"]["bytes_moved"] / 1e12 for run in memory]
-    assert figures(written["memory"], "8 blocks", "1", "H100")[2] == pytest.approx(spread(moved), abs=0.0051)
+    assert figures(written["bandwidth"], "8 blocks, depth 1", "H100")[0] == pytest.approx(spread(moved), abs=0.0051)
 
 
 def test_a_latency_is_of_all_rounds_and_its_extremes_are_those_of_one_repeat(written: dict[str, str]) -> None:
@@ -86,14 +88,14 @@ def test_a_latency_is_of_all_rounds_and_its_extremes_are_those_of_one_repeat(wri
         for run in runs("caps.json", 8, "mps", depth=16)
     ]
     p99 = [one.percentile(99) / 1000 for one in (Histogram.merged(each), *each)]
-    shown = figures(written["cap_latencies"], "8 at 12.5 %", "8 blocks", "16", "H100")[2]
+    shown = figures(written["cap_latencies"], "8 at 12.5 %: 8 blocks, depth 16", "H100")[2]
     assert shown == pytest.approx([p99[0], min(p99[1:]), max(p99[1:])], abs=0.51)
     assert shown[0] != pytest.approx(statistics.median(p99[1:]), abs=0.51), "this case tells the two apart"
 
 
 def test_clients_against_one_alone(written: dict[str, str]) -> None:
     """Within a repeat where both ran in it, else each run against each."""
-    two, _, eight, _ = figures(written["clients_alone"], "8 blocks", "1", "H100")
+    two, _, eight, _ = figures(written["clients_alone"], "8 blocks, depth 1", "H100")
     alone = rates("depth-*.json", 1, "time-slicing")
     within = [all_ / one for all_, one in zip(rates("depth-*.json", 8, "mps"), alone, strict=True)]
     assert eight == pytest.approx(spread(within), abs=0.0051)
@@ -138,14 +140,19 @@ def test_slow_kernels_of_a_capped_pair_are_counted_over_all_runs(results: Path) 
         names = {"counted": 100, "with_slow_blocks": slow, "with_slow_blocks_and_two_on_one_sm": own}
         run[case] |= {f"{name}_together": value for name, value in names.items()}
     file.write_text(json.dumps(stored))
-    [row] = [row for row in tables(results)["capped_pair"].splitlines() if "1024 threads that fill the SM | 66" in row]
-    assert row.split(" | ")[4] == "20 % (50 %)"
+    [row] = [
+        row for row in tables(results)["capped_pair_1"].splitlines() if "1024 threads that fill the SM | 66" in row
+    ]
+    assert row.strip("| ").split(" | ")[4] == "20 % (50 %)"
 
 
 def test_of_few_slow_kernels_no_part_is_told_and_of_several_blocks_for_each_sm_nothing(results: Path) -> None:
-    rows = [row.strip("| ").split(" | ") for row in tables(results)["capped_pair"].splitlines()[2:]]
-    assert {row[4] for row in rows if row[1] == "60"} == {"0 %"}
-    assert {(row[4], row[7]) for row in rows if row[1] == "132"} == {("–", "–")}
+    written = tables(results)
+    one, many = (
+        [row.strip("| ").split(" | ") for row in written[f"capped_pair_{depth}"].splitlines()[2:]] for depth in (1, 16)
+    )
+    assert {row[4] for row in one if row[1] == "60"} == {"0 %"}
+    assert {row[4] for row in (*one, *many) if row[1] == "132"} == {"–"}
 
 
 def test_rates_and_overlap_of_a_capped_pair_are_those_of_the_time_in_which_both_ran() -> None:
@@ -208,7 +215,8 @@ def test_of_a_part_that_was_measured_twice_the_last_as_expected_counts(tmp_path:
 
 
 def test_each_scenario_was_measured_on_each_product() -> None:
-    lines = list(scenarios(RESULTS))
-    assert len(lines) == 2 + sum(map(len, TABLE.values()))
+    found = scenarios(RESULTS)
+    for name, table in TABLES.items():
+        assert len(found[name]) == 2 + sum(map(len, table.values()))
     with pytest.raises(KeyError):
-        list(scenarios(RESULTS / "scale"))
+        scenarios(RESULTS / "scale")

@@ -7,7 +7,7 @@ own launches, so the scenario can also run several processes at once.
 Measured: a chain of small kernels, each of which needs the result of the one before it, launched one by one and
 replayed as one captured graph, by each of `--processes` at the same time. The chain counts: every value shows how many
 kernels really ran, so that a graph which drops or repeats a kernel is found. The figures are in
-measurements/pages/sharing-a-gpu.md, under Scenarios.
+measurements/pages/kernels.md, under Scenarios.
 """
 
 import argparse
