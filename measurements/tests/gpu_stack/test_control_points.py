@@ -51,7 +51,7 @@ def test_other_programs_tell_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_whoever_comes_to_the_point_that_is_asked_for_waits_until_it_is_let_go(tmp_path: Path, when: str) -> None:
+def test_a_process_waits_at_its_point_until_it_is_let_go(tmp_path: Path, when: str) -> None:
     points = ControlPoints(tmp_path)
     points.clear()
     points.ask(Command("agent", SURVEY), when)

@@ -37,7 +37,7 @@ def scene(points: Points, ways: list[str]) -> control.Scene:
     return control.Scene(nobody, nobody, nobody, cast(Any, points), [], "a GPU", {SETS: ways})
 
 
-def test_ends_of_one_command_follow_each_other_so_that_daemons_are_not_ended_time_after_time() -> None:
+def test_ends_of_one_command_follow_each_other() -> None:
     ends = list(control.ends_of([LISTS, SETS]))
     assert [it["command"] for it in ends] == [LISTS.command] * 8 + [SETS.command] * 8
     victims = [it["victim"] for it in ends]
@@ -53,9 +53,7 @@ def test_ends_of_one_command_follow_each_other_so_that_daemons_are_not_ended_tim
         pytest.param(0, ["nothing", "nothing more"], ["nothing", "nothing more"], id="none does"),
     ],
 )
-def test_an_action_that_does_not_lead_to_the_command_is_tried_last_from_then_on(
-    comes_at: int, tried: list[str], next_time: list[str]
-) -> None:
+def test_an_action_that_misses_the_command_is_tried_last(comes_at: int, tried: list[str], next_time: list[str]) -> None:
     points, ways = Points(comes_at), ["nothing", "nothing more"]
     had: list[str] = []
     end = {"role": SETS.role, "command": SETS.command, "when": "before"}

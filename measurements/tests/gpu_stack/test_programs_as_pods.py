@@ -52,9 +52,7 @@ def test_a_program_is_measured_by_a_trial_of_all_its_copies(copies: list[int], e
 
 
 @pytest.mark.parametrize(("repeats", "cpu", "same"), [(3, "2", True), (1, "2", False), (3, "", False), (3, "4", False)])
-def test_a_trial_with_other_repeats_or_another_request_is_not_of_the_program(
-    repeats: int, cpu: str, same: bool
-) -> None:
+def test_a_trial_of_another_request_is_not_of_the_program(repeats: int, cpu: str, same: bool) -> None:
     rows = [{"ending": "measured"}, {"ending": "measured"}]
     answer = {"plan": {"copies": [4], "repeats": repeats}, "rows": rows, **({"cpu_of_a_pod": cpu} if cpu else {})}
     assert programs.measured(programs.Program(copies=(4,), repeats=3, cpu="2"), answer) is same

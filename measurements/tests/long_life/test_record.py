@@ -56,7 +56,7 @@ def test_the_page_lists_a_series_that_grows_and_none_that_is_flat() -> None:
     assert "| agent | threads |" not in text
 
 
-def test_the_page_shows_how_the_memory_of_the_longest_lived_process_goes_on() -> None:
+def test_the_page_shows_the_memory_of_the_longest_lived_process() -> None:
     aged = {minute: 70.0 + min(minute, 30) / 10 for minute in range(75)}
     lived = Minutes(
         dict.fromkeys(range(75), (1, 1)),

@@ -44,7 +44,7 @@ def at(second: int) -> str:
     return f"2026-11-26T11:{second // 60:02}:{second % 60:02}Z"
 
 
-def test_seconds_count_from_the_first_pods_creation_and_leave_out_who_waits() -> None:
+def test_seconds_of_a_burst_count_from_its_first_pod() -> None:
     found = seconds([pod(5, 6, 30), pod(3, 4, 8), pod(9)])
     assert found == {
         "all_created": 6,

@@ -43,7 +43,7 @@ def test_a_later_call_goes_on_even_if_its_folder_is_empty(folders: dict[str, Pat
     assert set(written(tmp_path / "another")["cases"]) == {"users", "starts"}
 
 
-def test_figures_of_an_earlier_version_are_kept_until_they_are_measured_again(folders: dict[str, Path]) -> None:
+def test_figures_of_an_earlier_version_stay_until_measured_again(folders: dict[str, Path]) -> None:
     results(folders).done("users", {"uids": 4}, 1)
     newer = results(folders, dataclasses.replace(RECORD, workload_image="clients:2"))
     assert not newer.is_done("users")

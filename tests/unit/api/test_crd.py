@@ -80,7 +80,7 @@ def test_every_field_that_a_user_writes_is_explained(node: Schema, request: pyte
         assert node["description"].endswith(".")
 
 
-def test_a_status_has_no_defaults_since_what_nobody_reported_must_stay_absent() -> None:
+def test_a_status_has_no_defaults() -> None:
     for kind in ("GpuShare", "GpuNode"):
         assert [path for path, node in nodes(schema_of(kind)["properties"]["status"]) if "default" in node] == []
 

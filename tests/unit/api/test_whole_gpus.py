@@ -44,7 +44,7 @@ def test_a_share_has_clients_or_whole_gpus_and_never_both(spec: dict[str, Any]) 
         f"{'a.' * 63}a/gpu",
     ],
 )
-def test_a_name_that_the_kubelet_or_another_share_would_not_let_it_have_is_refused(name: str) -> None:
+def test_a_resource_name_of_another_owner_is_refused(name: str) -> None:
     with pytest.raises(ValidationError, match="resourceName"):
         share(wholeGpus={"resourceName": name})
 

@@ -51,7 +51,7 @@ def test_every_replica_is_scraped_and_says_on_which_node_it_is() -> None:
         assert labels["app.kubernetes.io/component"] in parts["values"]
 
 
-def test_alerts_keep_prometheus_own_templates_and_point_to_where_the_runbooks_are() -> None:
+def test_alerts_keep_templates_and_point_to_runbooks() -> None:
     rules = [
         rule for group in named("everything", "PrometheusRule", "gpushare")["spec"]["groups"] for rule in group["rules"]
     ]

@@ -66,7 +66,7 @@ def refusals(scc: Object, pod: Object) -> list[str]:
 
 
 @pytest.mark.parametrize("extra", [(), ("agent.gpuAccess=RuntimeClass",), ("simulation.enabled=true",)])
-def test_openshift_admits_every_pod_that_works_on_the_node_and_only_by_its_own_constraint(
+def test_openshift_admits_node_pods_by_their_own_constraint(
     extra: tuple[str, ...],
 ) -> None:
     found = constraints("openshift", *extra)
@@ -116,7 +116,7 @@ def test_selinux_options_are_given_only_where_they_were_asked_for(variant: str) 
 
 
 @every_variant
-def test_the_operator_may_give_mps_pods_the_charts_selinux_options_and_no_others(variant: str) -> None:
+def test_mps_pods_may_have_the_charts_selinux_options_alone(variant: str) -> None:
     if variant == "least":
         return
     policy = next(

@@ -14,7 +14,7 @@ def test_the_page_is_off_unless_wanted_and_then_reads_alone() -> None:
     assert [it for it in container["args"] if it.startswith("--host=")] == ["--host=gpus.example.com", "--host=gpus"]
 
 
-def test_the_page_is_reached_through_the_named_proxy_alone_and_reaches_the_agents() -> None:
+def test_the_page_is_reached_through_the_named_proxy_alone() -> None:
     opened = named("page", "NetworkPolicy", "gpushare-ui")["spec"]["ingress"]
     assert opened == [
         {"ports": [{"port": 8083}]},

@@ -29,7 +29,7 @@ def test_every_container_is_bounded_and_has_a_read_only_root(variant: str) -> No
 
 
 @every_variant
-def test_every_container_drops_all_capabilities_but_an_agent_that_is_privileged(variant: str) -> None:
+def test_every_unprivileged_container_drops_all_capabilities(variant: str) -> None:
     for name, container in containers(variant):
         security = container["securityContext"]
         if name == "gpushare-agent" and variant not in UNPRIVILEGED:
@@ -41,7 +41,7 @@ def test_every_container_drops_all_capabilities_but_an_agent_that_is_privileged(
         assert "privileged" not in security, name
 
 
-def test_an_unprivileged_agent_gets_device_nodes_from_the_runtime_and_a_privileged_one_keeps_it_away() -> None:
+def test_an_unprivileged_agent_gets_device_nodes_from_the_runtime() -> None:
     for variant, runtime in (("default", None), ("unprivileged", "nvidia"), ("everything", "nvidia-cdi")):
         pod = dict(workloads(variant))["gpushare-agent"]
         environment = {entry["name"]: entry.get("value") for entry in pod["containers"][0]["env"]}
@@ -174,7 +174,7 @@ def test_network_policies_cover_every_part_and_give_mps_pods_no_network() -> Non
     assert not {"ingress", "egress"} & policies["gpushare-mps"].keys()
 
 
-def test_the_agent_keeps_off_nodes_whose_driver_was_let_go_of_whatever_else_its_affinity_says() -> None:
+def test_the_agent_keeps_off_nodes_without_a_driver() -> None:
     here = {"key": "gpushare.dev/driver-released", "operator": "DoesNotExist"}
     zone = {"key": "zone", "operator": "In", "values": ["a"]}
     named_so = {"key": "metadata.name", "operator": "In", "values": ["n1"]}

@@ -40,7 +40,7 @@ def test_only_the_operator_reads_the_authoritys_key() -> None:
     assert readers == {("gpushare-operator", "get", "patch")}
 
 
-def test_with_cert_manager_the_operator_touches_neither_secrets_nor_webhook_configurations() -> None:
+def test_the_operator_touches_no_secrets_beside_cert_manager() -> None:
     resources = {
         resource
         for role in of_kind("everything", "ClusterRole", "Role")

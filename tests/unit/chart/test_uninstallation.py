@@ -17,7 +17,7 @@ from tests.unit.chart.rendered import (
 pytestmark = needs_helm
 
 
-def test_before_an_uninstallation_a_job_deletes_shares_only_where_that_was_chosen() -> None:
+def test_the_uninstallation_job_deletes_shares_only_if_chosen() -> None:
     job = named("everything", "Job", "gpushare-uninstall")
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
     (shares, nodes) = named("everything", "ClusterRole", "gpushare-uninstall")["rules"]
@@ -25,7 +25,7 @@ def test_before_an_uninstallation_a_job_deletes_shares_only_where_that_was_chose
     assert "gpushare-uninstall" not in {item["metadata"]["name"] for item in of_kind("everything", "ConfigMap")}
 
 
-def test_that_job_is_tried_again_where_its_pod_was_ended_and_not_where_it_refused() -> None:
+def test_the_uninstallation_job_is_retried_unless_it_refused() -> None:
     job = named("everything", "Job", "gpushare-uninstall")["spec"]
     (rule,) = job["podFailurePolicy"]["rules"]
     (container,) = job["template"]["spec"]["containers"]
@@ -56,7 +56,7 @@ def annotations(item: Object) -> dict[str, str]:
 
 
 @every_variant
-def test_what_the_operator_writes_is_of_the_release_so_that_an_uninstallation_removes_it(variant: str) -> None:
+def test_objects_of_the_operator_belong_to_the_release(variant: str) -> None:
     environment = {entry["name"]: entry.get("value") for entry in dict(containers(variant))["gpushare-operator"]["env"]}
     secrets = {environment["GPUSHARE_WEBHOOK_SECRET"], environment["GPUSHARE_AUTHORITY_SECRET"]}
     ours = set() if variant == "everything" else secrets  # cert-manager makes its own

@@ -97,7 +97,7 @@ def test_the_charts_readme_names_values_that_exist() -> None:
             found = found[key]
 
 
-def test_an_administrators_labels_annotations_and_variables_are_added_to_those_of_the_chart() -> None:
+def test_an_administrators_labels_are_added_to_the_charts() -> None:
     values = {"podLabels": {"team": "ml"}, "podAnnotations": {"note": "x"}, "extraEnv": [{"name": "X", "value": "1"}]}
     text = helm(
         "template", "g", str(CHART), *(f"--set-json={part}={json.dumps(values)}" for part in ADJUSTED)

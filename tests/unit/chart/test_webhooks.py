@@ -37,7 +37,7 @@ def test_the_failure_policy_is_chosen_per_hook() -> None:
 
 
 @every_variant
-def test_an_outage_never_holds_up_a_deletion_and_neither_kubelets_nor_controllers_ask(variant: str) -> None:
+def test_an_outage_of_the_webhook_holds_up_no_deletion(variant: str) -> None:
     for item in of_kind(variant, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         asked = [hook for hook in item["webhooks"] if any("DELETE" in rule["operations"] for rule in hook["rules"])]
         assert {hook["name"] for hook in asked} <= {"departures.gpushare.dev"}
@@ -86,7 +86,7 @@ def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
             assert warns or "pods" not in rule["resources"] or rule["operations"] == ["CREATE"]
 
 
-def test_the_webhook_asks_for_client_certificates_where_an_authority_is_set() -> None:
+def test_the_webhook_asks_for_certificates_of_the_authority() -> None:
     found = {}
     for variant in ("default", "everything"):
         container = dict(containers(variant))["gpushare-webhook"]
@@ -99,7 +99,7 @@ def test_the_webhook_asks_for_client_certificates_where_an_authority_is_set() ->
     }
 
 
-def test_the_operator_is_held_off_every_field_of_a_gpunodes_status_but_its_conditions() -> None:
+def test_the_operator_may_write_only_conditions_of_a_gpunode() -> None:
     policy = json.dumps(named("default", "ValidatingAdmissionPolicy", "gpushare-operator-gpunode-status"))
     fields = GpuNodeStatus.model_json_schema(by_alias=True)["properties"].keys() - {"conditions"}
     assert [field for field in fields if f"'{field}'" not in policy] == []

@@ -84,7 +84,7 @@ def test_an_environment_that_we_did_not_write_carries_no_grant(change: dict[str,
     "never_granted",
     [Grant("s", 0, 4096, 1, 0), Grant("s", 101, 4096, 1, 0), Grant("s", 10, 0, 1, 0), Grant("s", 10, 3, 4, 0)],
 )
-def test_amounts_that_are_never_granted_are_no_grant_however_well_they_are_written(never_granted: Grant) -> None:
+def test_amounts_out_of_bounds_are_no_grant(never_granted: Grant) -> None:
     assert grant_from_environment(client_environment(never_granted, None)) is None
 
 
@@ -92,7 +92,7 @@ def test_an_ordinary_environment_carries_no_grant() -> None:
     assert grant_from_environment({"PATH": "/bin"}) is None
 
 
-def test_a_limit_above_what_is_reserved_is_what_mps_reads_and_programs_are_told_both() -> None:
+def test_mps_reads_the_limit_and_programs_are_told_both_amounts() -> None:
     grant = Grant("inference", 25, 8192, 2, 0, burst_mib=16384)
     environment = client_environment(grant, 81920)
     assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=12288M"

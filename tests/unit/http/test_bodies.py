@@ -54,7 +54,7 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, min_size=10, max_size=40))
-def test_together_they_take_no_more_than_there_is_and_none_goes_that_is_complete(
+def test_bodies_stay_within_their_memory_and_complete_ones_stay(
     steps: list[tuple[str, str, int]],
 ) -> None:
     """As a server has it: a body grows until it is complete, and its connection has the next one when it is removed."""

@@ -34,7 +34,7 @@ def test_a_connection_that_has_sent_a_request_outlives_those_that_have_not() -> 
     assert held.add(NEW, "a") == 1
 
 
-def test_idle_connections_leave_a_new_one_time_for_its_request_although_all_have_one_address() -> None:
+def test_a_new_connection_has_time_beside_idle_ones_of_its_peer() -> None:
     held = full("a", "a", "a", "a")
     for connection in range(4):
         held.work(connection)

@@ -88,9 +88,7 @@ async def test_a_connection_without_a_whole_request_is_closed(free_port: int, co
         assert await closed(connection)
 
 
-async def test_a_connection_is_kept_for_the_next_request_and_for_the_first_as_long(
-    free_port: int, connect: Connect
-) -> None:
+async def test_a_connection_is_kept_as_long_for_its_first_request(free_port: int, connect: Connect) -> None:
     """Go's client opens one for each request of a burst, and keeps those that it did not need in the end."""
     limits = ServerLimits(head_seconds=SHORT, keepalive_seconds=LONG)
     async with serve(app(), free_port, limits=limits):
@@ -253,9 +251,7 @@ async def test_who_sends_large_bodies_and_never_ends_them_gives_way(free_port: i
             task.cancel()
 
 
-async def test_a_body_that_its_last_byte_makes_too_much_never_comes_to_its_handler(
-    free_port: int, connect: Connect
-) -> None:
+async def test_a_body_one_byte_above_the_memory_reaches_no_handler(free_port: int, connect: Connect) -> None:
     handled, began, go_on = list[int](), asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.Request) -> web.Response:

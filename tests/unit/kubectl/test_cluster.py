@@ -21,9 +21,7 @@ from tests.unit.kubectl import stand_in
         ('The GpuShare "a" is invalid: spec: no', 422, 'The GpuShare "a" is invalid: spec: no'),
     ],
 )
-def test_a_refusal_of_the_api_server_is_told_from_a_cluster_that_is_not_there(
-    text: str, status: int, message: str
-) -> None:
+def test_a_refusal_is_told_from_an_unreachable_cluster(text: str, status: int, message: str) -> None:
     found = of_kubectl(text)
     assert isinstance(found, KubeError)
     assert found.status == status
@@ -95,7 +93,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
 LIST = "GET /api/v1/namespaces/ml/pods?labelSelector=a%3Db"
 
 
-def test_all_questions_of_the_api_server_are_one_run_of_kubectl_with_the_options_of_the_user(
+def test_all_requests_are_one_run_of_kubectl_with_the_users_options(
     tmp_path: Path, cluster: Callable[..., Cluster]
 ) -> None:
     one = cluster({LIST: (200, {"items": [{"a": 1}]})}, ["--context=other"])

@@ -27,7 +27,7 @@ def test_without_a_cluster_each_command_says_so_in_one_sentence(tmp_path: Path, 
     assert done.stderr == 'error: no cluster: context "a" does not exist\n'
 
 
-def test_status_imports_no_client_of_the_api_server_and_nothing_else_that_is_slow(tmp_path: Path) -> None:
+def test_status_imports_nothing_slow(tmp_path: Path) -> None:
     code = (
         "import sys; from gpushare.kubectl.main import main; code = main(['status']); "
         f"found = {HEAVY} & sys.modules.keys(); print(sorted(found)); sys.exit(code)"
@@ -90,7 +90,7 @@ MISSING = {"kind": "Status", "reason": "NotFound", "message": "there is no such 
     ],
     ids=["held", "no-kueue", "no-right"],
 )
-def test_a_job_without_a_pod_is_looked_for_in_kueues_queues_where_there_are_any_that_one_may_read(
+def test_a_job_without_a_pod_is_looked_for_in_kueues_queues(
     tmp_path: Path, command: list[str], workloads: tuple[int, object], code: int, says: str
 ) -> None:
     path = "GET /apis/kueue.x-k8s.io/v1beta2/namespaces/ml/workloads"

@@ -65,7 +65,7 @@ def test_log_on_change(steps: list[Step], lines: list[str], caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == lines
 
 
-def test_problems_have_the_level_that_was_asked_for_and_recoveries_are_information(
+def test_problems_have_their_level_and_recoveries_are_information(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     changes = LogOnChange(LOG, logging.ERROR)

@@ -124,7 +124,7 @@ def test_an_answer_in_pieces_is_read_to_its_end(tmp_path: Path) -> None:
     assert program.control.server_list() == [501, 630]
 
 
-def test_an_answer_without_an_end_is_given_up_long_before_it_fills_the_memory(tmp_path: Path) -> None:
+def test_an_answer_without_an_end_is_given_up(tmp_path: Path) -> None:
     program = Program(tmp_path, f"echo $$ > {tmp_path}/pid; exec yes 501", seconds=60.0)
     with pytest.raises(RefusedError, match="more than 262144 bytes: 501"):
         program.control.server_list()
@@ -201,9 +201,7 @@ def test_a_server_that_has_gone_is_not_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", ["Der Server ist bereit", "\ufffd" * 100_000], ids=["another language", "too long"])
-def test_a_status_that_is_no_word_is_a_refusal_for_the_known_server_as_for_any_other(
-    tmp_path: Path, status: str
-) -> None:
+def test_a_status_that_is_no_word_is_a_refusal(tmp_path: Path, status: str) -> None:
     """In state.json it would leave no room for what the agent needs."""
     program = answering(tmp_path, f"{status}\n501\n[0] 00:00.0, NVIDIA H200")
     with pytest.raises(RefusedError, match="get_server_status 501"):

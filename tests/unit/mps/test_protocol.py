@@ -18,7 +18,7 @@ def raises(error: Exception) -> Callable[[], str]:
     return call
 
 
-def test_a_driver_of_615_or_later_whose_control_program_lists_servers_and_namespaces_gets_v3() -> None:
+def test_a_driver_of_615_with_namespaces_gets_v3() -> None:
     for version in ("615.71.09", "615.0", "620.10", "1000.1"):
         choice = choose(ProtocolSetting.AUTO, 0, lambda version=version: version, lambda: HELP)
         assert choice.protocol is MpsProtocol.V3
@@ -60,7 +60,5 @@ def test_v2_is_spoken_where_it_is_asked_for_and_nobody_is_asked() -> None:
 @pytest.mark.parametrize(
     ("failures", "protocol"), [(MOST_FAILURES - 1, MpsProtocol.V3), (MOST_FAILURES, MpsProtocol.V2)]
 )
-def test_after_daemons_that_ended_one_after_the_other_the_next_one_speaks_v2(
-    failures: int, protocol: MpsProtocol
-) -> None:
+def test_a_daemon_speaks_v2_after_others_ended_in_a_row(failures: int, protocol: MpsProtocol) -> None:
     assert choose(ProtocolSetting.AUTO, failures, lambda: "615.1", lambda: HELP).protocol is protocol

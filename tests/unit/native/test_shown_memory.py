@@ -127,9 +127,7 @@ def test_each_process_sees_its_own_limit(
     [Grant("s", 25, 8192, 1, 0), Grant("s", 25, 10240, 3, 1), Grant("s", 25, 8192, 2, 0, burst_mib=16384)],
     ids=["one process", "a part that is no whole GiB", "more that may be borrowed"],
 )
-def test_the_variables_that_a_container_gets_show_what_is_reserved_for_each_process(
-    libraries: Path, grant: Grant
-) -> None:
+def test_a_containers_variables_show_the_memory_of_each_process(libraries: Path, grant: Grant) -> None:
     (seen,) = run(libraries, ASK, 1, **client_environment(grant, 81920), GPUSHARE_GPU=GPU)
     assert seen[1] == seen[2] == grant.process_memory_mib << 20
 
@@ -269,7 +267,7 @@ def test_every_function_that_the_front_does_not_know_is_the_drivers(libraries: P
     assert run(libraries, program, **GRANT) == [2, 13000, 0]
 
 
-def test_a_library_that_was_closed_and_is_opened_again_shows_the_grant_still(libraries: Path) -> None:
+def test_a_library_that_is_opened_again_shows_the_grant(libraries: Path) -> None:
     """The driver's own has the same SONAME: were it left alone in the process, it would be found."""
     program = """
 import ctypes, _ctypes
@@ -335,9 +333,7 @@ def test_nvml_shows_the_grant_and_what_is_taken_of_it(
     assert wrong_version == 25, "the driver checks the structure's version"
 
 
-def test_a_program_that_is_linked_with_libcuda_its_threads_and_its_children_see_the_grant(
-    libraries: Path, tmp_path: Path
-) -> None:
+def test_a_linked_program_its_threads_and_children_see_the_grant(libraries: Path, tmp_path: Path) -> None:
     program = build.program(tmp_path)
     assert outputs(program, LD_LIBRARY_PATH=str(libraries), **GRANT) == [16] * 10
     assert outputs(program, LD_LIBRARY_PATH=str(tmp_path / "toolkit"), **GRANT) == [80] * 10
@@ -366,7 +362,7 @@ EXPORTS = {
 
 
 @pytest.mark.parametrize("soname", EXPORTS)
-def test_a_front_exports_what_it_changes_and_binds_to_no_version_of_a_c_library(libraries: Path, soname: str) -> None:
+def test_a_front_exports_only_what_it_changes(libraries: Path, soname: str) -> None:
     def ask(*command: str) -> str:
         return subprocess.run([*command, libraries / soname], capture_output=True, text=True, check=True).stdout
 

@@ -80,7 +80,7 @@ def test_shrinking_gives_up_the_gpu_that_nobody_holds(make: Any) -> None:
     assert decided.assignments["n1"] == (make.assigned("a", 0, draining=True), make.assigned("a", 1))
 
 
-def test_a_gpu_that_is_leaving_goes_on_leaving_though_a_late_holder_turns_up(make: Any) -> None:
+def test_a_leaving_gpu_goes_on_leaving_with_a_late_holder(make: Any) -> None:
     node = make.node(
         assignments=[make.assigned("a", 0, draining=True), make.assigned("a", 1)],
         daemons=[make.daemon("a", 0), make.daemon("a", 1)],
@@ -90,7 +90,7 @@ def test_a_gpu_that_is_leaving_goes_on_leaving_though_a_late_holder_turns_up(mak
     assert decided.assignments["n1"] == (make.assigned("a", 0, draining=True), make.assigned("a", 1))
 
 
-def test_a_wish_that_cannot_be_met_any_more_drains_and_undoing_it_takes_the_gpu_back(make: Any) -> None:
+def test_an_edit_that_excludes_a_gpu_drains_it_until_it_is_undone(make: Any) -> None:
     node = make.node(gpus=1, assignments=[make.assigned("a")], daemons=[make.daemon("a")])
     greedy = make.plan(make.share(clients={"memory": {"default": "100Gi"}}), node)
     assert greedy.assignments["n1"] == (make.assigned("a", draining=True),)
@@ -194,7 +194,7 @@ def test_a_live_share_gets_our_finalizer_once(make: Any) -> None:
     assert make.plan(make.share(finalizer=False, deleting=True)).finalizers == frozenset()
 
 
-def test_claims_that_the_cluster_cannot_deliver_are_said_to_be_unsupported_and_take_nothing(make: Any) -> None:
+def test_a_share_of_unsupported_claims_takes_no_gpu(make: Any) -> None:
     share = make.share(delivery="ResourceClaim", finalizer=False)
     decided = plan(Snapshot((share,), (make.node(),), no_claims="needs Kubernetes 1.36 or newer"))
     assert decided.assignments["n1"] == ()
@@ -215,7 +215,7 @@ def test_a_share_delivered_by_claims_takes_gpus_as_any_other(make: Any) -> None:
     [({"n1": frozenset({"gpu-n1-0"})}, True), (None, True), ({"n2": frozenset({"gpu-n1-0"})}, False)],
     ids=["a claim has it", "not known yet", "a claim of another node"],
 )
-def test_a_gpu_that_a_claim_has_stays_with_its_share_though_its_node_does_not_know_yet(
+def test_a_gpu_stays_with_its_share_while_a_claim_has_it(
     make: Any, allocated: dict[str, frozenset[str]] | None, stays: bool
 ) -> None:
     node = make.node(gpus=1, assignments=[make.assigned("a", draining=True)], daemons=[make.daemon("a", drained=True)])

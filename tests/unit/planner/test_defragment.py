@@ -51,7 +51,7 @@ def test_a_gpu_with_a_pod_that_cannot_go_keeps_all_of_them_and_says_why() -> Non
     assert defragmentation([first, second], {"z": "stands still"}).kept["b"] == "pod z stands still"
 
 
-def test_a_pod_goes_to_a_less_full_gpu_of_another_node_but_not_of_its_own_where_pack_would_send_it_back() -> None:
+def test_a_pod_moves_only_where_packing_does_not_send_it_back() -> None:
     few, many = gpu("a", 3, x=1), gpu("b", 2, y=1, z=1)
     assert planned(few, many, x="stays") == ([], {})
     assert planned(gpu("a", 3, "n2", x=1), many, x="stays") == (["b"], {"y": "a", "z": "a"})
@@ -70,7 +70,7 @@ FLEETS = st.lists(
 
 
 @given(FLEETS, st.sets(st.integers(0, 20)))
-def test_no_gpu_gets_more_than_it_has_room_for_and_every_gpu_with_clients_is_freed_or_has_a_reason(
+def test_no_gpu_is_overfilled_and_each_kept_one_has_a_reason(
     sizes: list[tuple[list[int], str, bool]], standing: set[int]
 ) -> None:
     gpus, number = [], 0

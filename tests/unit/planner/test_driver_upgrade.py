@@ -60,7 +60,7 @@ def test_while_a_driver_is_replaced_its_gpus_drain_and_none_is_taken(labels: dic
 
 
 @pytest.mark.parametrize("labels", STAYING, ids=str)
-def test_before_its_turn_and_once_the_new_driver_runs_a_node_keeps_its_gpus(labels: dict[str, str]) -> None:
+def test_a_node_keeps_its_gpus_before_and_after_its_driver_upgrade(labels: dict[str, str]) -> None:
     decided = decide(serving(labels, held={(0, "a"): [0]}))
     assert decided.assignments["n1"] == (Make.assigned("a"),)
     assert decided.without_agent == frozenset()
@@ -93,7 +93,7 @@ def test_otherwise_an_agent_stays(labels: dict[str, str]) -> None:
     assert decide(empty(labels)).without_agent == frozenset()
 
 
-def test_while_the_new_driver_is_validated_the_agent_is_there_and_takes_no_gpu() -> None:
+def test_an_agent_takes_no_gpu_while_the_driver_is_validated() -> None:
     decided = decide(empty({STATE_LABEL: "validation-required"}))
     assert (decided.assignments["n1"], decided.without_agent) == ((), frozenset())
     assert decide(empty({STATE_LABEL: "uncordon-required"})).assignments["n1"] == (Make.assigned("a"),)

@@ -54,7 +54,7 @@ def test_a_claim_that_fits_somewhere_is_not_explained() -> None:
     assert told(device(0), device(1), full, claim(threads=50)) == []
 
 
-def test_a_claim_that_would_fit_by_its_amounts_is_told_to_look_at_its_own_selectors() -> None:
+def test_a_claim_whose_amounts_fit_is_told_of_its_selectors() -> None:
     full = claim("ml/full", held(0, threads=100))
     selects = replace(claim(threads=50), selects=True)
     (message,) = told(device(0), device(1), full, selects, claim("ml/plain", threads=50))
@@ -73,7 +73,7 @@ def test_what_lacks_is_told_by_name_and_amount_and_where_it_nearly_fits() -> Non
     ]
 
 
-def test_a_gpu_on_which_one_capacity_lacks_is_nearer_than_one_on_which_two_do() -> None:
+def test_a_gpu_that_lacks_one_capacity_is_nearer_than_two() -> None:
     others = [claim("ml/a", held(0, threads=60, memory=99)), claim("ml/b", held(1, threads=100))]
     (message,) = told(device(0), device(1), *others, claim(threads=50, memory=16 * GIB))
     assert "GPU gpu-1" in message
@@ -123,7 +123,7 @@ def test_what_is_news_does_not_move_with_the_amounts() -> None:
     assert key(60) == key(90) == "threads"
 
 
-def test_the_share_tells_what_is_granted_of_what_is_offered_and_some_that_wait() -> None:
+def test_a_share_tells_granted_offered_and_some_waiting_claims() -> None:
     spec = {"clients": {"perGpu": 4, "memory": {"default": "16Gi"}}, "delivery": "ResourceClaim"}
     share = GpuShare.model_validate({"metadata": {"name": "a"}, "spec": spec})
     demand = Demand(
@@ -168,7 +168,7 @@ def test_of_gpus_with_the_same_left_the_first_is_named_and_all_are_counted() -> 
     assert message.startswith('fits on none of 3 GPUs of GpuShare "a" now; nearest is GPU gpu-0 of node n1')
 
 
-def test_a_tenant_with_many_different_requests_has_those_explained_that_wait_longest() -> None:
+def test_the_longest_waiting_requests_of_a_tenant_are_explained() -> None:
     many = [
         claim(f"ml/{number:04}", created=LONG_AGO - timedelta(seconds=number), threads=101 + number)
         for number in range(REQUESTS + 10)
@@ -177,7 +177,7 @@ def test_a_tenant_with_many_different_requests_has_those_explained_that_wait_lon
     assert [item.claim for item in found] == many[10:]
 
 
-def test_the_demand_of_a_share_has_its_devices_and_every_claim_that_asks_for_them_or_holds_them() -> None:
+def test_a_demand_has_devices_and_all_claims_on_them() -> None:
     asks, holds = claim("ml/asks"), Claim("ml/holds", "u", "", LONG_AGO, {}, (held(0),))
     other = Claim("ml/other", "v", "b", LONG_AGO)
     found = Demand((device(0), device(1, share="b")), (asks, holds, other)).by_share

@@ -136,7 +136,7 @@ def test_a_wait_that_the_time_of_day_made_longer_is_not_over(fleet: Fleet) -> No
     assert plan(set_since).assignments["n1"] == (assigned(waiting_since=STAMP),)
 
 
-def test_nothing_begins_before_the_daemon_set_controller_knows_the_new_template(fleet: Fleet) -> None:
+def test_a_rollout_waits_for_the_daemon_set_controller(fleet: Fleet) -> None:
     fleet.observed = False
     assert fleet.node(pod=pod()).plan().assignments["n1"] == (assigned(waiting_since=STAMP),)
 
@@ -216,7 +216,7 @@ def test_it_stops_at(fleet: Fleet, first: MpsPod, state: dict[str, Any], words: 
     assert words in message
 
 
-def test_the_condition_says_for_how_many_pods_it_waits_since_when_and_until_when(fleet: Fleet) -> None:
+def test_the_condition_says_what_a_rollout_waits_for(fleet: Fleet) -> None:
     fleet.node(pod=pod(), held=True, assignment=assigned(waiting_since=HOUR_AGO))
     assert fleet.condition() == (
         "False",
@@ -278,7 +278,7 @@ def test_whatever_the_fleet_nobody_is_replaced_who_may_have_clients(make: Any, d
     assert plan(shuffled) == decided
 
 
-def test_where_the_agent_is_silent_an_idle_outdated_pod_stays_since_who_uses_it_is_not_known(fleet: Fleet) -> None:
+def test_an_outdated_pod_of_a_silent_agent_stays(fleet: Fleet) -> None:
     fleet.node(pod=pod(), **WITHDRAWN)
     assert fleet.plan().replaced
     ((node, outdated),) = fleet.parts

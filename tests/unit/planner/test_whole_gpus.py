@@ -45,7 +45,7 @@ def unavailable(decided: FleetPlan, share: str) -> dict[str, str]:
     return {it.reason: it.message for it in decided.reports[share].counts.unavailable}
 
 
-def test_a_node_of_eight_gives_two_to_notebooks_four_to_services_and_the_rest_whole(make: type[Make]) -> None:
+def test_a_node_of_eight_gpus_serves_three_shares(make: type[Make]) -> None:
     decided = make.plan(
         make.share("notebooks", age=3, gpus={"perNode": 2}),
         make.share("services", age=2, gpus={"perNode": 4}),
@@ -105,7 +105,7 @@ def test_two_shares_do_not_offer_one_name_on_one_node(make: type[Make]) -> None:
     assert make.told(decided, "second")["Ready"].status == "False"
 
 
-def test_the_share_that_holds_the_name_on_a_node_keeps_it_against_an_older_one(make: type[Make]) -> None:
+def test_a_share_keeps_its_resource_name_against_an_older_share(make: type[Make]) -> None:
     older, younger = whole("older", NVIDIA, age=2), whole("younger", NVIDIA, age=1)
     node = make.node(assignments=[make.assigned("younger", 0)], daemons=[held_whole("younger")])
     assert owned(make.plan(older, younger, node)) == {"younger": 2}
@@ -135,7 +135,7 @@ def test_a_share_of_whole_gpus_says_so_and_that_it_has_no_limits(make: type[Make
     assert (counts.slots.used, counts.slots.total, counts.threads, counts.memory) == (1, 2, "whole", "whole")
 
 
-def test_a_gpu_moves_from_shared_to_whole_only_once_its_node_has_released_it(make: type[Make]) -> None:
+def test_a_gpu_becomes_whole_once_its_node_has_released_it(make: type[Make]) -> None:
     """In the steps of every move: draining, drained, released, free."""
     shared, training = make.share("shared", age=2, gpus={"perNode": 1}), whole("training", NVIDIA, age=1)
     both = [make.assigned("shared", 0), make.assigned("shared", 1)]
@@ -163,9 +163,7 @@ def test_a_whole_gpu_that_a_container_has_drains_for_as_long_as_it_takes(make: t
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_whatever_shares_and_nodes_there_are_no_node_gives_a_name_to_two_shares(
-    make: type[Make], data: st.DataObject
-) -> None:
+def test_no_node_gives_one_resource_name_to_two_shares(make: type[Make], data: st.DataObject) -> None:
     names = ("a", "b", "c")
     resources = ("nvidia.com/gpu", "example.com/gpu", None)
     shares = {

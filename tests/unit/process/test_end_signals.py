@@ -24,7 +24,7 @@ def test_a_signal_ends_the_work_in_order_and_is_no_error(number: signal.Signals)
     assert said == ["cleaned up"]
 
 
-def test_work_that_ends_by_itself_was_not_ended_by_a_signal_and_its_error_comes_through() -> None:
+def test_an_error_of_the_work_is_raised_and_no_signal_is_told() -> None:
     async def work(fails: bool) -> None:
         if fails:
             raise LookupError("a bug")

@@ -60,7 +60,7 @@ def test_of_pods_in_a_pod_each_is_found_with_its_own_container(driver: object) -
     assert owners_of(f"0::{outer}{inner}") == (Owner(OTHER, CID), Owner(UID, CID))
 
 
-def test_a_pod_s_cgroup_without_a_container_takes_none_from_a_pod_further_in() -> None:
+def test_a_pod_takes_no_container_from_a_pod_inside_its_cgroup() -> None:
     assert owners_of(f"0::/kubepods/pod{OTHER}/kubepods/pod{UID}/{CID}") == (Owner(OTHER, ""), Owner(UID, CID))
 
 

@@ -67,7 +67,7 @@ def test_a_clean_tree_is_released_under_its_version(repository: Path) -> None:
     assert (source.version, source.notes) == ("0.2.0", "- Faster.\n")
 
 
-def test_a_tree_with_changes_is_refused_and_names_them_unless_a_preview_was_asked_for(repository: Path) -> None:
+def test_a_changed_tree_is_released_as_a_preview_only(repository: Path) -> None:
     (repository / "new.txt").write_text("x")
     with pytest.raises(ReleaseError, match=r"1 uncommitted changes[\s\S]*PREVIEW=1[\s\S]*new\.txt"):
         read_source(repository, preview=False)
@@ -133,7 +133,7 @@ def test_every_file_counts_once_and_byte_code_for_its_source() -> None:
     assert source_of("x/a.pyc") == "x/a.pyc"
 
 
-def test_the_bill_of_materials_names_every_package_and_is_the_same_each_time() -> None:
+def test_the_bill_of_materials_is_complete_and_reproducible() -> None:
     contents = Contents("debian", "12", (LIBC, MY_PKG))
     text = document("gpushare-operator", "0.2.0", DIGEST, contents, 1_700_000_000)
     assert text == document("gpushare-operator", "0.2.0", DIGEST, contents, 1_700_000_000)

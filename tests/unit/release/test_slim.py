@@ -26,7 +26,7 @@ FILES = {
 LINKS = {PYTHON_SSL: [SSL, LIBC], SSL: [CRYPTO, LIBC], PERL: [LIBC]}
 
 
-def test_a_package_stays_by_its_name_or_because_one_that_stays_links_its_library_over_any_distance() -> None:
+def test_a_package_stays_by_name_or_by_a_linked_library() -> None:
     kept = kept_packages(FILES, [], lambda path: LINKS.get(path, []))
     assert kept == {"libc6", "libpython3.11-stdlib", "libssl3", "libcrypto3"}
 
@@ -67,7 +67,7 @@ def test_what_python_links_is_found(tmp_path: Path) -> None:
     assert linked_libraries(text) == set()
 
 
-def test_pythons_library_is_compiled_where_it_is_not_and_never_compared_with_its_source(tmp_path: Path) -> None:
+def test_pythons_library_is_compiled_without_source_checks(tmp_path: Path) -> None:
     compiled, bare = tmp_path / "compiled.py", tmp_path / "package" / "bare.py"
     bare.parent.mkdir()
     for module in (compiled, bare):
@@ -94,7 +94,7 @@ def test_of_python_packages_only_what_serves_development_goes(path: str, goes: b
     assert unneeded(path) is goes
 
 
-def test_the_kubernetes_client_which_no_image_contains_is_imported_by_what_reads_a_kubeconfig_alone() -> None:
+def test_only_readers_of_a_kubeconfig_import_the_kubernetes_client() -> None:
     used = re.compile(r"^\s*(import|from) kubernetes\b", re.MULTILINE)
     sources = sorted((REPOSITORY / "operator").rglob("*.py"))
     assert [path.name for path in sources if used.search(path.read_text())] == ["access.py"]

@@ -42,7 +42,7 @@ def read(tmp_path: Path, content: dict[str, Any], model: Any) -> Any:
     return found.value
 
 
-def test_a_reason_of_a_later_supervisor_is_told_in_its_words_and_the_server_stays_known(tmp_path: Path) -> None:
+def test_a_reason_of_a_later_supervisor_is_told_in_its_words(tmp_path: Path) -> None:
     state = read(tmp_path, STATE, DaemonState)
     assert (state.reason, state.message) == (DaemonReason.UNKNOWN, "OutOfPaint: no blue left")
     assert (state.server_pid, state.contexts, state.ready) == (1000, 3, False)
@@ -55,7 +55,7 @@ def test_a_long_message_of_a_reason_that_is_not_known_is_cut(tmp_path: Path) -> 
     assert len(refusals[0].message) == 512
 
 
-def test_a_refusal_of_a_later_broker_is_an_event_and_its_broker_counts_as_listening(tmp_path: Path) -> None:
+def test_a_refusal_of_a_later_broker_is_an_event(tmp_path: Path) -> None:
     broker = read(tmp_path, BROKER, BrokerState)
     assert broker.listening
     assert broker.refusals[0].reason is RefusedAttach.OTHER
@@ -71,7 +71,7 @@ def test_what_is_no_reason_at_all_makes_the_file_invalid_as_before(tmp_path: Pat
     assert read_model(path, DaemonState).value is None
 
 
-async def test_a_status_that_cannot_be_read_is_written_anew_and_the_assignments_count(node: FakeNode) -> None:
+async def test_an_unreadable_status_is_written_anew(node: FakeNode) -> None:
     """As after a downgrade: the status is what the later agent wrote."""
     await node.serving()
     stored = node.kube.live(GPU_NODES, "n")
@@ -82,7 +82,7 @@ async def test_a_status_that_cannot_be_read_is_written_anew_and_the_assignments_
     await node.until(lambda: [it["uuid"] for it in node.status()["daemons"] if it["ready"]] == ["GPU-1"], 12)
 
 
-async def test_assignments_that_cannot_be_read_change_nothing_and_the_agent_goes_on(node: FakeNode) -> None:
+async def test_unreadable_assignments_change_nothing(node: FakeNode) -> None:
     await node.serving()
     stored = node.kube.live(GPU_NODES, "n")
     observed = node.status()["observedGeneration"]

@@ -218,7 +218,7 @@ def test_what_a_size_fills_in_must_still_be_there_when_the_claim_is_stored() -> 
         ),
     ],
 )
-def test_a_claim_that_cannot_be_granted_is_refused_by_field_value_and_bound(body: dict[str, Any], problem: str) -> None:
+def test_a_refusal_of_a_claim_names_field_value_and_bound(body: dict[str, Any], problem: str) -> None:
     assert refused(body) == [problem]
     if ANNOTATION_SCHEDULERS_CLAIM not in (body["metadata"]["annotations"] or {}):
         assert refused(template(body)) == [problem.replace("spec.", "spec.spec.", 1)]
@@ -323,7 +323,7 @@ def test_a_claim_that_would_borrow_too_much_is_refused(
     assert refused(claim(exactly(capacity=capacity)), data(share(clients=clients))) == [problem]
 
 
-def test_a_size_with_a_limit_fills_in_what_may_be_borrowed_and_one_without_lends_nothing() -> None:
+def test_a_size_without_a_limit_lends_nothing() -> None:
     state = data(share(clients=LENDING, sizes=[*SIZES, BORROWING_SIZE]))
     patched = admitted(claim(exactly("burst.inference.gpushare.dev")), state)
     found = patched["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]

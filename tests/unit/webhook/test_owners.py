@@ -37,7 +37,7 @@ async def test_an_owner_is_told_the_very_sentence_that_its_pods_will_get(kind: s
     assert answer == Admitted(warnings=(f"pods of this {kind} will be refused: {refused.message()}",))
 
 
-async def test_an_owner_is_told_what_its_pods_are_warned_of_since_its_controller_reads_no_warnings() -> None:
+async def test_an_owner_gets_the_warnings_of_its_pods() -> None:
     made = template(annotations={"gpushare.dev/thread": "20"})
     answer, of_pod = (
         await reviewed("validate-owners", "Job", owner("Job", made)),
@@ -61,7 +61,7 @@ async def test_each_problem_is_a_warning_and_of_many_the_first_are_given() -> No
     assert answer.warnings[1].startswith("pods of this Job will be refused: spec.containers[1].resources.limits[")
 
 
-async def test_a_template_that_is_too_large_for_a_review_is_no_reason_to_refuse_its_owner() -> None:
+async def test_an_owner_of_too_large_a_template_is_admitted() -> None:
     large = template(*[container()] * (MOST_CONTAINERS + 1))
     answer = await reviewed("validate-owners", "Job", owner("Job", large))
     assert isinstance(answer, Admitted)

@@ -82,7 +82,7 @@ def environment(body: dict[str, Any], index: int = 0) -> dict[str, str]:
 # What is added
 
 
-def test_a_container_with_a_slot_gets_its_grant_a_log_directory_and_time_to_leave() -> None:
+def test_a_container_with_a_slot_gets_grant_log_directory_and_hook() -> None:
     patched = admitted(pod())
     client = patched["spec"]["containers"][0]
     assert environment(patched) == ENVIRONMENT
@@ -98,7 +98,7 @@ def test_annotations_lower_the_grant() -> None:
     assert environment(patched)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=1536M"
 
 
-def test_ours_come_before_the_tenants_variables_so_that_those_can_refer_to_them() -> None:
+def test_our_variables_come_before_the_tenants() -> None:
     mine = {"name": "ARGS", "value": "--fraction $(GPUSHARE_MEMORY_FRACTION)"}
     patched = admitted(pod(container(env=[mine])))
     assert patched["spec"]["containers"][0]["env"][-1] == mine
@@ -425,12 +425,12 @@ def test_a_second_value_behind_ours_is_refused() -> None:
     assert check_pod(tampered, data()) == Denied((sentence,), frozenset([Reason.ENVIRONMENT]))
 
 
-def test_a_larger_gpu_that_joins_between_the_two_webhooks_is_no_reason_to_refuse() -> None:
+def test_a_larger_gpu_between_two_reviews_is_no_reason_to_refuse() -> None:
     assert check_pod(admitted(pod()), data(share(gpu_mib=183359))) == Admitted()
 
 
 @pytest.mark.parametrize(("first", "then"), [(0, 143155), (143155, 0)], ids=["known since", "known to the first alone"])
-def test_whether_the_shares_gpus_are_known_may_differ_between_the_two_webhooks(first: int, then: int) -> None:
+def test_the_shares_gpus_may_become_known_between_two_reviews(first: int, then: int) -> None:
     patched = admitted(pod(), data(share(gpu_mib=first)))
     assert check_pod(patched, data(share(gpu_mib=then))) == Admitted()
 
@@ -494,7 +494,7 @@ PODS = st.fixed_dictionaries(
 
 
 @given(PODS)
-def test_whatever_the_pod_the_second_pass_adds_nothing_and_others_are_untouched(body: dict[str, Any]) -> None:
+def test_a_second_review_of_any_pod_adds_nothing(body: dict[str, Any]) -> None:
     before = copy.deepcopy(body)
     answer = admit_pod(body, data())
     assert body == before

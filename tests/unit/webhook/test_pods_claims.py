@@ -28,7 +28,7 @@ def user(*claims: str, limits: dict[str, str] | None = None, **fields: Any) -> d
     return container(None, resources=resources, **fields)
 
 
-def test_a_container_with_a_claim_gets_a_log_directory_and_time_to_leave_and_no_variables() -> None:
+def test_a_container_with_a_claim_gets_log_directory_and_hook_alone() -> None:
     (client,) = (patched := admitted(pod(user("mine")), data()))["spec"]["containers"]
     assert client["volumeMounts"] == [LOG_MOUNT]
     assert client["lifecycle"] == {"preStop": {"sleep": {"seconds": 2}}}
@@ -96,7 +96,7 @@ def test_what_would_bypass_or_double_a_claim_is_refused(containers: list[dict[st
     assert refused(pod(*containers), data()) == [problem]
 
 
-def test_a_claim_of_an_init_container_that_ends_is_refused_and_a_sidecars_is_not() -> None:
+def test_an_init_container_with_a_claim_must_be_a_sidecar() -> None:
     body = pod(user())
     body["spec"]["initContainers"] = [user("mine")]
     (problem,) = refused(body, data())

@@ -64,7 +64,7 @@ def test_a_pod_of_which_nothing_is_to_be_said_gets_no_warning() -> None:
         (f"gpushare.dev/{'memory' * 100}", ALL),
     ],
 )
-def test_an_annotation_that_nothing_reads_is_named_with_the_one_that_was_meant(name: str, advice: str) -> None:
+def test_an_unknown_annotation_is_named_with_the_one_meant(name: str, advice: str) -> None:
     (warning,) = warnings(annotations={name: "1"})
     assert warning.startswith(f"metadata.annotations[{name[:100]}")
     assert warning.endswith(f"]: {UNKNOWN}; {advice}")
@@ -85,9 +85,7 @@ def test_an_annotation_beside_claims_alone_has_no_effect() -> None:
 
 
 @pytest.mark.parametrize(("grace", "warned"), [(0, True), (1, True), (2, False), (30, False), (None, False)])
-def test_a_grace_period_that_is_too_short_for_our_hook_endangers_the_neighbours(
-    grace: int | None, warned: bool
-) -> None:
+def test_too_short_a_grace_period_gets_a_warning_about_neighbours(grace: int | None, warned: bool) -> None:
     expected = (
         f'spec.terminationGracePeriodSeconds: "{grace}" leaves no time to end the CUDA clients of this pod in order,'
         f" and {KILLED}; write at least 4"

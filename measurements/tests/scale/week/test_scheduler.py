@@ -25,7 +25,7 @@ def test_the_scheduler_looks_at_as_many_feasible_nodes_as_its_source_says(nodes:
     assert nodes_to_find(nodes) == enough
 
 
-def test_by_default_the_score_is_what_is_left_of_cpu_and_memory_and_how_balanced_they_get() -> None:
+def test_the_default_score_is_what_is_left_and_its_balance() -> None:
     # Left: (70 + 80) / 2 = 75. Balance: without the pod 100, with it int((1 - |0.3 - 0.2| / 2) * 100) = 95, so
     # 50 + (50 + 95 - 100) // 2 = 72.
     assert pool([100], [8]).scores(np.array([0]), asked(30, 20), packed=False).tolist() == [75 + 72]
@@ -42,7 +42,7 @@ def test_packed_the_weight_may_be_another_one() -> None:
     assert scores.tolist() == [12 + 72]
 
 
-def test_a_small_weight_lets_cpu_decide_and_a_large_one_the_extended_resource() -> None:
+def test_the_weight_says_whether_cpu_or_the_resource_decides() -> None:
     for weight, taken in ((1, 0), (100, 1)):
         nodes = pool([100, 100], [8, 8])
         nodes.change(0, asked(60, 60, 1), 1)

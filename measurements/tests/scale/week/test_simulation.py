@@ -48,7 +48,7 @@ def test_spread_pods_leave_no_node_for_eight_gpus_and_packed_ones_do() -> None:
         assert sum(not wait.placed for wait in outcome.waits) == waits
 
 
-def test_a_small_pod_overtakes_a_large_one_and_the_first_of_those_that_fit_begins_first() -> None:
+def test_a_small_pod_overtakes_a_large_one_that_does_not_fit() -> None:
     jobs = [
         *pods(1, 4, 1000, arrival=-5.0, seconds=3600.0),
         *pods(1, 4, 1000, arrival=-4.0, seconds=7200.0),
@@ -91,21 +91,21 @@ def test_pods_of_one_kind_begin_in_the_order_in_which_they_came() -> None:
     assert [wait.seconds for wait in run("whole", jobs, {"whole": 1}).waits] == [3500.0, 7200.0 - 101.0]
 
 
-def test_a_week_is_counted_by_what_was_asked_what_was_rounded_and_what_is_free() -> None:
+def test_a_week_counts_asked_rounded_and_free_gpus() -> None:
     outcome = run("whole", pods(4, 1, 250, arrival=-10.0, seconds=2 * WEEK), {"whole": 1})
     sample = outcome.samples[-1]
     assert (sample.granted, sample.rounded, sample.in_use, sample.free) == (1.0, 3.0, 4, 4.0)
     assert len(outcome.samples) == 7 * 24
 
 
-def test_free_gpus_on_nodes_where_the_average_pod_does_not_fit_are_unusable() -> None:
+def test_free_gpus_are_unusable_where_the_average_pod_does_not_fit() -> None:
     jobs = [*pods(2, 4, 1000, arrival=-10.0, seconds=2 * WEEK), *pods(1, 8, 1000), *pods(1, 1, 1000, arrival=DAY)]
     outcome = run("whole", jobs, {"whole": 2})  # four are free on each, which eight GPUs cannot use, and one can
     sample = outcome.samples[0]
     assert (sample.free, sample.unusable, sample.scattered) == (8.0, 4.0, 4.0)
 
 
-def test_free_gpus_beside_too_little_cpu_are_unusable_and_so_are_those_that_offer_something_else() -> None:
+def test_free_gpus_beside_too_little_cpu_are_unusable() -> None:
     greedy = Job(Ask(95_000, 16_384, 1, 1000), -10.0, 2 * WEEK)
     outcome = run("claims", [greedy, *pods(1, 1, 1000)], {"whole": 1, "parts": 2})
     sample = outcome.samples[0]  # the pod to come wants 4 CPUs beside its GPU, and 1 is left

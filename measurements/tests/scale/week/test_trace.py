@@ -18,7 +18,7 @@ def written(directory: Path, *pods: str) -> Path:
     return directory
 
 
-def test_a_run_begins_when_it_was_scheduled_and_pods_that_never_were_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_run_begins_when_its_pod_was_scheduled(tmp_path: Path) -> None:
     never = "b,4000,15258,1,1000,,LS,Pending,100,200,"
     without_gpu = "c,4000,15258,0,0,,LS,Running,100,200,100"
     trace = read(written(tmp_path, GOOD, never, without_gpu))

@@ -28,7 +28,7 @@ def test_one_container_reaches_one_gpu_by_one_claim() -> None:
     check(CLAIM, pod(container("app", "gpu", "more"), claims={"gpu": "c", "more": "d"}), ["e"])
 
 
-def test_a_claim_of_an_init_container_that_ends_is_refused_and_a_sidecars_is_not() -> None:
+def test_an_init_container_with_a_claim_must_be_a_sidecar() -> None:
     early = pod(container("main", "nic"), claims={"gpu": "c", "nic": "n"})
     early["spec"]["initContainers"] = [container("before")]
     with pytest.raises(

@@ -69,7 +69,7 @@ def kubectl(folder: Path, script: str) -> str:
     return str(stand_in)
 
 
-def test_kubectl_proxy_serves_us_alone_lets_nothing_be_changed_and_ends_with_us(tmp_path: Path) -> None:
+def test_kubectl_proxy_serves_us_alone_and_reads_only(tmp_path: Path) -> None:
     program = kubectl_for_nobody(tmp_path)
     with through_kubectl(["--context=a"], str(program)) as api:
         assert api.read("/api")["items"] == []

@@ -33,7 +33,7 @@ def get(target: str, host: str = HOST, method: str = "GET", **over: Any) -> Page
 
 
 @pytest.mark.parametrize("path", ["", "page.js", "page.css", "icon.svg", "changes", "about", "changes?epoch=&since=0"])
-def test_below_the_secret_the_page_is_there_and_may_load_nothing_from_elsewhere(path: str) -> None:
+def test_the_page_lies_below_its_secret_and_loads_nothing_foreign(path: str) -> None:
     answer = get(f"/s3cret/{path}")
     assert answer.status == HTTPStatus.OK
     policy = answer.headers["Content-Security-Policy"]

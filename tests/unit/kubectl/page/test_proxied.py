@@ -28,7 +28,7 @@ def ask(
         connection.close()
 
 
-async def test_it_answers_as_on_a_users_machine_under_the_names_that_it_was_given(free_port: int) -> None:
+async def test_a_pods_page_answers_under_the_names_it_was_given(free_port: int) -> None:
     pages = Pages(Feed(), lambda _: None, lambda *_: None, {}, ["gpus.example.com"])
     expected = [
         ("GET", "/", "gpus.example.com", HTTPStatus.OK),

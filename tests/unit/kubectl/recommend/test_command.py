@@ -48,14 +48,14 @@ def test_what_cannot_be_is_one_sentence(tmp_path: Path, arguments: list[str], sa
     assert says in done.stderr
 
 
-def test_a_prometheus_that_knows_nothing_of_gpushare_is_told_from_a_quiet_one(tmp_path: Path) -> None:
+def test_a_prometheus_without_our_series_is_told_from_a_quiet_one(tmp_path: Path) -> None:
     with serving(answers(vector())) as url:
         done = plugin(tmp_path, f"--prometheus={url}")
     assert done.returncode == 2
     assert "has no metric of gpushare in this window: does it scrape gpushare's pods" in done.stderr
 
 
-def test_a_command_to_paste_is_never_broken_and_names_the_cluster_that_was_asked() -> None:
+def test_a_command_to_paste_is_one_line_and_names_its_cluster() -> None:
     found = recommend(history(containers=[container(5000)]))
     report = report_of("a watch", [found], [], ["--context=far"])
     command = (

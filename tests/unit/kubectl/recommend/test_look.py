@@ -65,7 +65,7 @@ def done(value: Any) -> "Future[Any]":
     return found
 
 
-def test_a_minute_is_looked_at_every_five_seconds_and_its_advice_is_a_glimpse() -> None:
+def test_a_minutes_watch_looks_every_five_seconds() -> None:
     clock = MovedClock()
     agents = TwoAgents(served(2, 0.5, 1), served(2, 0.5, 3), served(2, 0.5, 2), other="")
     (found,), unreached = watch_shares(agents, "gpushare-system", [share()], GPUS, 60, clock, clock.sleep)

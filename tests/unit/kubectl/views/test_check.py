@@ -68,7 +68,7 @@ def test_a_node_whose_daemons_speak_what_is_unproven_says_so(protocol: str, told
     assert ("MPS daemons speak v3, which is untested on hardware" in shown(check(facts, "n1"))) is told
 
 
-def test_a_pod_that_is_being_deleted_is_no_problem_but_no_substitute_either() -> None:
+def test_a_pod_being_deleted_is_no_problem_and_no_substitute() -> None:
     leaving = [pod(part, False) for part in ("mps", "operator")]
     for one in leaving:
         one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -135,7 +135,7 @@ def test_each_obstacle_is_found_and_reported(facts: Facts, level: str, words: st
     assert words in message
 
 
-def test_a_compute_mode_of_the_administrators_is_no_obstacle_where_it_is_left_to_him() -> None:
+def test_an_administrators_compute_mode_is_no_obstacle() -> None:
     exclusive = [GPU | {"uuid": "GPU-0", "computeMode": "ExclusiveProcess"}]
     assert problems(replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", gpus=exclusive)}))[0][0] == "warn"
     assert (

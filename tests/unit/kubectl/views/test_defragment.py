@@ -32,7 +32,7 @@ def replica(name: str, **parts: Any) -> dict[str, Any]:
     return pod(name, metadata=REPLICA, **parts)
 
 
-def test_the_plan_names_pods_and_where_there_is_room_for_them_and_what_to_set_first() -> None:
+def test_a_plan_names_pods_their_targets_and_settings() -> None:
     node = filled(["ml/alone"], ["ml/one", "ml/two"], [])
     pods = [replica(name) for name in ("alone", "one", "two")]
     report = defragment([share()], [node], [], pods)
@@ -49,7 +49,7 @@ def test_the_plan_names_pods_and_where_there_is_room_for_them_and_what_to_set_fi
     assert "Pack first" not in shown(defragment([packed], [node], [], pods))
 
 
-def test_a_pod_that_nothing_starts_again_and_one_of_a_daemon_set_keep_their_gpus() -> None:
+def test_bare_pods_and_daemon_sets_pods_keep_their_gpus() -> None:
     node = filled(["ml/bare"], ["ml/each"], ["ml/job"], ["ml/one", "ml/two"])
 
     def made_by(kind: str) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def test_a_pod_that_nothing_starts_again_and_one_of_a_daemon_set_keep_their_gpus
     assert report.data["shares"][0]["moves"] == []
 
 
-def test_nobody_is_sent_to_a_node_that_is_cordoned_or_whose_agent_is_silent() -> None:
+def test_no_pod_is_sent_to_a_cordoned_or_silent_node() -> None:
     pods = [replica(name) for name in ("alone", "one", "two")]
     cordoned = {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}}
     node = filled(["ml/alone"], ["ml/one", "ml/two"])

@@ -25,7 +25,7 @@ def plan(live: Snapshot, wanted: GpuShare) -> Report:
     return view.plan(live, wanted.wire())
 
 
-def test_plan_of_a_new_share_says_which_gpus_it_would_take_and_how_far_memory_goes() -> None:
+def test_plan_of_a_new_share_names_its_gpus_and_memory() -> None:
     report = plan(fleet(), share(gpus={"perNode": 1}))
     assert [(it["uuid"], it["what"]) for it in report.data["gpus"]] == [("GPU-0", "taken")]
     assert (report.data["slots"], report.data["memoryPerGpuMiB"], report.code) == (8, 8 * 8192, 0)
@@ -53,7 +53,7 @@ def test_plan_takes_what_is_free_and_names_who_has_the_rest() -> None:
     assert '"old"' in message
 
 
-def test_plan_of_a_share_that_gets_nothing_says_why_for_every_gpu_and_fails() -> None:
+def test_plan_of_a_share_without_gpus_names_reasons_and_fails() -> None:
     greedy = {"perGpu": 8, "memory": {"default": "80Gi"}}
     report = plan(fleet(), share(clients=greedy))
     assert [it["reason"] for it in report.data["refused"]] == ["MemoryOvercommitted"] * 2

@@ -54,7 +54,7 @@ def test_a_message_of_a_node_is_shown_literally_and_never_as_markup() -> None:
     assert "[red]odd[/red] [/]" in shown(status([], [gpu_node("GPU-0", daemons=[daemon])]))
 
 
-def test_of_a_silent_agents_gpus_the_state_is_unknown_and_the_silence_the_only_problem() -> None:
+def test_status_of_a_silent_agents_gpus_is_unknown() -> None:
     daemon = {"uuid": "GPU-0", "share": "inference", "ready": False, "reason": "Starting", "desiredLimits": LIMITS}
     text = shown(status([], [gpu_node("GPU-0", daemons=[daemon], conditions=[SILENT])]))
     assert "Unknown" in text
@@ -70,7 +70,7 @@ PRESSURE = {"type": "MemoryPressure", "status": "True", "reason": "MemoryShort",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
 
 
-def test_status_shows_what_is_reserved_of_each_gpu_who_borrows_and_what_is_short() -> None:
+def test_status_shows_reservations_borrowers_and_shortages() -> None:
     lending = share(clients={"perGpu": 8, "memory": {"default": "8Gi", "limits": {"max": "24Gi"}}})
     daemon = {"uuid": "GPU-0", "share": "inference", "ready": True, "reason": "Ready", "desiredLimits": LIMITS}
     holder = {"uuid": "GPU-0", "share": "inference", "slots": [0, 1, 2], "reservedMib": 24576, "limitsMib": 73728}

@@ -39,7 +39,7 @@ def test_top_sorts_clients_by_what_they_use_and_shows_it_against_the_grant() -> 
     assert report.code == 0
 
 
-def test_top_can_be_asked_for_one_share_and_names_the_nodes_that_did_not_answer() -> None:
+def test_top_shows_one_share_and_names_silent_nodes() -> None:
     scrapes = [Scrape("n1", metrics("a", 1, 2) + metrics("b", 1, 2, "other")), Scrape("n2", "", "was not reached")]
     report = top(scrapes, [], "team", "other")
     assert [client["pod"] for client in report.data["clients"]] == ["b"]
@@ -106,7 +106,7 @@ def running(name: str = "app", *, grant: bool = True, **status: Any) -> dict[str
     return found
 
 
-def test_who_may_not_read_metrics_gets_grant_and_gpu_of_what_runs_and_a_note() -> None:
+def test_top_without_rights_to_metrics_shows_grants_and_a_note() -> None:
     waits = pod("waits")
     plain = running("plain")
     plain["spec"]["containers"][0]["resources"] = {}
@@ -122,7 +122,7 @@ def test_who_may_not_read_metrics_gets_grant_and_gpu_of_what_runs_and_a_note() -
     assert granted([running()], [], "ml", "other", NOTE).data["clients"] == []
 
 
-def test_what_older_clusters_and_pods_without_a_grant_do_not_say_is_left_empty() -> None:
+def test_top_leaves_empty_what_older_clusters_do_not_say() -> None:
     (client,) = granted([running(grant=False)], [], None, None, NOTE).data["clients"]
     assert (client["uuid"], client["memoryGrantedMiB"], client["threadsGrantedPercent"]) == ("", None, None)
 

@@ -182,7 +182,7 @@ def workload(*conditions: dict[str, str], owner: str = "train", created: str = "
         ),
     ],
 )  # fmt: skip
-def test_a_job_that_kueue_has_suspended_is_explained_by_its_queue_and_kueues_own_words(found: Any, words: str) -> None:
+def test_a_suspended_job_is_explained_in_kueues_own_words(found: Any, words: str) -> None:
     answer = unmade("train", "ml", [], [found])
     assert answer is not None
     assert (answer.stage, answer.source) == (Stage.QUEUE, "workload/train-1a2b3")
@@ -191,7 +191,7 @@ def test_a_job_that_kueue_has_suspended_is_explained_by_its_queue_and_kueues_own
     assert report(answer).code == 1
 
 
-def test_a_pod_that_kueue_gates_is_explained_by_its_own_workload_and_not_by_its_neighbours() -> None:
+def test_a_gated_pod_is_explained_by_its_own_workload() -> None:
     gated = pod(spec={"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]})
     other = workload(condition("QuotaReserved", "False", "another"), owner="other", created="2026-02-01")
     answer = why(PodFacts(gated, workloads=[other, workload(UNRESERVED, owner="app"), other]))
@@ -241,7 +241,7 @@ DENIED = 'Error creating: admission webhook "pods.gpushare.dev" denied the reque
         ("train", "Job/train"),
     ],
 )
-def test_a_refused_pod_is_explained_by_the_event_of_what_should_have_made_it(asked: str, about: str) -> None:
+def test_a_refused_pod_is_explained_by_its_owners_event(asked: str, about: str) -> None:
     old = event("FailedCreate", "Error creating: quota", about, at="2025-12-31T00:00:00Z")
     answer = refused(asked, "ml", [old, event("FailedCreate", DENIED, about), event("FailedCreate", "x", "Job/other")])
     assert answer is not None

@@ -34,7 +34,7 @@ def outcome(given: GpuGrants | None, *owners: Owner) -> tuple[str, str]:
     raise AssertionError
 
 
-def test_a_pod_of_which_containers_are_still_being_started_is_waited_for_longer() -> None:
+def test_a_pod_that_is_still_starting_is_waited_for_longer() -> None:
     """An image that is pulled for the one keeps the kubelet from telling the id of the other, which runs."""
     both = grants(container("app", SMALL), container("helper"))
     verdicts = [judge(both, [Owner(POD, A)]), judge(both, [Owner(UNKNOWN, A)]), judge(None, [Owner(POD, A)])]

@@ -50,7 +50,7 @@ def test_the_clients_of_an_earlier_broker_count() -> None:
     assert (clients.attached(APP), clients.attached(OTHER)) == ({1: 1}, {2: 1})
 
 
-def test_a_container_that_stalls_waits_twice_as_long_each_time_and_is_forgiven() -> None:
+def test_a_container_that_stalls_waits_twice_as_long_each_time() -> None:
     machine = Machine()
     clients = machine.clients()
     waits = []

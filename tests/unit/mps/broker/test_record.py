@@ -65,7 +65,7 @@ def test_more_living_clients_than_there_is_room_for_are_the_latest(stand: Stand)
     assert [one.pid for one in stand.told(record)] == list(range(2, MAX_ARRIVALS + 2))
 
 
-def test_the_next_broker_knows_when_the_clients_that_live_arrived_and_nothing_of_the_others(stand: Stand) -> None:
+def test_the_next_broker_knows_the_arrivals_of_living_clients(stand: Stand) -> None:
     before = stand.record()
     for pid in (7, 8, 9):
         stand.arrives(before, pid)

@@ -57,7 +57,7 @@ async def hold(turns: Turns, grant: ClientGrant = GRANT, container: str = "app")
     [((GRANT, "app"), 1), ((MORE, "app"), 2), ((GRANT, "another"), 2)],
     ids=["the same container", "it has another grant now", "another container"],
 )
-async def test_a_turn_serves_the_next_attach_of_the_same_container_with_the_same_grant_alone(
+async def test_a_turn_serves_its_own_container_and_grant_alone(
     gpu: GpuDir, supervisor: Supervisor, second: tuple[ClientGrant, str], asked: int
 ) -> None:
     turns = Turns(gpu)

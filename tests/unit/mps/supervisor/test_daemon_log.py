@@ -29,7 +29,7 @@ def log_of(tmp_path: Path, *lines: str) -> DaemonLog:
         (("An instance of this daemon is already running",), "An instance of this daemon is already running"),
     ],
 )
-def test_the_relevant_line_is_the_last_error_else_the_last_that_is_no_noise(
+def test_the_relevant_line_is_the_last_error_or_the_last_word(
     tmp_path: Path, lines: tuple[str, ...], expected: str
 ) -> None:
     assert log_of(tmp_path, *lines).last_relevant_line() == expected

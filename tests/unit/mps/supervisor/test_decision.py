@@ -219,7 +219,7 @@ observations = st.builds(
 
 
 @given(observations)
-def test_nothing_that_may_have_clients_is_killed_and_ready_needs_all_evidence(observed: DaemonObservation) -> None:
+def test_no_daemon_with_clients_is_killed_and_ready_needs_evidence(observed: DaemonObservation) -> None:
     decision = decide(observed)
     if decision.action in (Action.KILL_SERVER, Action.KILL_DAEMON):
         assert (

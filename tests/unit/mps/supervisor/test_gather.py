@@ -57,9 +57,7 @@ def test_limits_that_were_written_are_read_back_twice_a_minute(tmp_path: Path, p
 
 
 @pytest.mark.parametrize(("ahead", "lives"), [(-5.0, True), (0.001, True), (60.0, False), (-900.0, False)])
-def test_another_shares_supervisor_lives_if_it_wrote_a_moment_ago_or_just_now(
-    tmp_path: Path, ahead: float, lives: bool
-) -> None:
+def test_another_shares_supervisor_lives_if_it_wrote_lately(tmp_path: Path, ahead: float, lives: bool) -> None:
     """`ahead`: of our look at the clock, which comes before the file is read."""
     gathered, now = gatherer(tmp_path, Program()), boot_clock()
     state = DaemonState(uuid="GPU-0", share="training", heartbeat=now + ahead, reason=DaemonReason.STOPPING)

@@ -23,7 +23,7 @@ def waits(lifetimes: list[float]) -> list[float]:
     return found
 
 
-def test_a_daemon_that_keeps_failing_is_started_ever_more_slowly_up_to_a_minute() -> None:
+def test_a_failing_daemon_is_started_with_back_off() -> None:
     assert waits([1.0] * 9) == [0, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
@@ -31,7 +31,7 @@ def test_a_daemon_that_ran_for_a_minute_resets_the_back_off() -> None:
     assert waits([1, 1, 1, GOOD_SECONDS, 1]) == [0, 1, 2, 0, 1]
 
 
-def test_a_server_that_does_not_start_is_asked_for_ever_more_slowly_until_one_runs() -> None:
+def test_a_server_that_does_not_start_is_asked_for_with_back_off() -> None:
     state, found = SupervisorState(), []
     for _ in range(8):
         state = state.server_start_requested(100.0)
@@ -48,7 +48,7 @@ def test_the_limits_of_a_new_server_are_unknown() -> None:
     assert state.server_seen(502).server_limits_written is None
 
 
-def test_a_fault_counts_once_however_it_shows_until_the_server_works_again_or_is_another() -> None:
+def test_a_fault_counts_once_for_each_server() -> None:
     state = SupervisorState(server=501).server_observed("FAULT", True, (590,), 7.0).with_fault("faulted")
     state = state.server_observed("FAULT", True, (590,), 9.0).with_fault("faulted")
     state = state.server_observed("ACTIVE", False, (590, 600), 10.0)
@@ -109,7 +109,7 @@ def test_a_supervisor_that_was_killed_is_counted_on_from(state: DaemonState | No
     assert (started.restarts, started.inherited) == (restarts, False)
 
 
-def test_a_fault_that_the_supervisor_before_has_counted_is_not_counted_again() -> None:
+def test_a_fault_counted_by_the_last_supervisor_counts_once() -> None:
     faulted = before(reason=DaemonReason.FAULTED, faults=1, fault_since=7.0, faulted_clients=[590])
     state = inherited(faulted, "inference").daemon_running(9.0)
     assert state.server_observed("FAULT", True, (590,), 9.0).with_fault("again").faults == 1

@@ -155,9 +155,7 @@ def test_a_server_that_let_the_gpu_go_is_replaced(node: Node, supervisor: Superv
     assert (after.faults, after.servers_lost) == (1, 0)
 
 
-def test_clients_that_outlive_a_fault_are_named_and_keep_the_server_until_they_end(
-    node: Node, supervisor: Supervisor
-) -> None:
+def test_clients_that_outlive_a_fault_keep_the_server(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
     before = node.ready(gpu)
@@ -178,9 +176,7 @@ def test_clients_that_outlive_a_fault_are_named_and_keep_the_server_until_they_e
     assert (after.faults, after.fault_since, after.faulted_clients) == (1, None, [])
 
 
-def test_a_faulted_client_is_named_while_the_daemon_does_not_say_who_its_clients_are(
-    node: Node, supervisor: Supervisor
-) -> None:
+def test_a_faulted_client_is_named_while_the_daemon_is_silent(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
     node.ready(gpu)
@@ -337,7 +333,7 @@ def test_a_daemon_of_an_earlier_supervisor_is_taken_over_with_its_clients(node: 
     assert node.state(gpu).stopped
 
 
-def test_a_daemon_that_ended_with_its_supervisor_is_counted_once_with_the_contexts_of_its_clients(node: Node) -> None:
+def test_a_daemon_that_ended_with_its_supervisor_counts_once(node: Node) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
     command = [sys.executable, "-m", "gpushare.cli.main", "mps-supervisor", "--simulation", "--share", "inference"]
@@ -386,9 +382,7 @@ def test_a_missing_program_is_reported_and_tried_again_ever_more_slowly(node: No
     assert "nvidia-cuda-mps-control cannot be started: No such file or directory" in state.message
 
 
-def test_a_full_disk_ends_nobody_and_what_it_hid_is_reported_as_soon_as_there_is_room(
-    node: Node, small: None, supervisor: Supervisor
-) -> None:
+def test_a_full_disk_ends_no_client_and_is_reported_later(node: Node, small: None, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
     before = node.ready(gpu)
@@ -403,9 +397,7 @@ def test_a_full_disk_ends_nobody_and_what_it_hid_is_reported_as_soon_as_there_is
     assert (after.ready, after.control_pid, after.server_pid) == (True, before.control_pid, before.server_pid)
 
 
-def test_a_supervisor_without_descriptors_ends_nothing_and_goes_on_once_it_has_some(
-    node: Node, supervisor: Supervisor
-) -> None:
+def test_a_supervisor_without_descriptors_ends_nothing(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
     before = node.ready(gpu)
@@ -421,9 +413,7 @@ def test_a_supervisor_without_descriptors_ends_nothing_and_goes_on_once_it_has_s
     node.ready(node.dirs[1])  # it looks for GPUs still
 
 
-def test_a_gpu_that_is_assigned_while_there_are_no_threads_ends_no_other_and_serves_once_there_are_some(
-    node: Node, supervisor: Supervisor
-) -> None:
+def test_a_gpu_waits_for_a_thread_and_ends_no_other(node: Node, supervisor: Supervisor) -> None:
     gpu, other = node.dirs
     node.request(gpu)
     before = node.ready(gpu)
@@ -439,7 +429,7 @@ def test_a_gpu_that_is_assigned_while_there_are_no_threads_ends_no_other_and_ser
     assert client.poll() is None
 
 
-def test_who_attaches_gets_a_turn_although_there_was_no_thread_for_turns_at_first(node: Node) -> None:
+def test_an_attach_gets_its_turn_once_there_is_a_thread(node: Node) -> None:
     gpu = node.dirs[0]
     lock = threading.Lock()
     turns = TurnServer(gpu, ControlSocket(gpu.control, 1.0), lambda: "not now", lock, os.geteuid())
@@ -454,7 +444,7 @@ def test_who_attaches_gets_a_turn_although_there_was_no_thread_for_turns_at_firs
     turns.end()
 
 
-def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptors(node: Node) -> None:
+def test_a_daemon_stays_known_without_descriptors(node: Node) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
     first = Supervisor("inference", node.root, bin_dir(), node.nvml, poll_seconds=0.2)
@@ -472,9 +462,7 @@ def test_a_daemon_that_was_taken_over_is_not_thought_gone_for_want_of_descriptor
     running.join(10)
 
 
-def test_a_server_that_ends_is_replaced_though_the_log_can_be_neither_bounded_nor_read(
-    node: Node, supervisor: Supervisor
-) -> None:
+def test_a_server_is_replaced_though_its_log_cannot_be_read(node: Node, supervisor: Supervisor) -> None:
     gpu = node.dirs[0]
     node.request(gpu)
     before = node.ready(gpu)

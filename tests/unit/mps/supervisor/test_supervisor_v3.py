@@ -172,7 +172,7 @@ def control(gpu: GpuDir) -> ControlProgramV3:
     return ControlProgramV3(bin_dir(), gpu.pipe, gpu.log)
 
 
-def test_a_615_driver_under_auto_is_ready_with_v3_and_the_shares_limits_on_its_default_namespace(node: Node) -> None:
+def test_a_615_driver_under_auto_is_ready_with_v3(node: Node) -> None:
     with supervised(node):
         gpu = ready(node, "V3")
         state = node.state(gpu)
@@ -194,7 +194,7 @@ def test_v2_is_what_is_spoken_elsewhere_and_where_it_is_asked_for(
         assert node.client(gpu)[1][0] == "66"
 
 
-def test_containers_get_their_own_limits_at_the_same_time_whatever_their_variables_say(node: Node) -> None:
+def test_containers_get_their_own_limits_at_the_same_time(node: Node) -> None:
     with supervised(node):
         gpu = ready(node, "V3")
         with brokered(node, gpu) as containers:
@@ -228,7 +228,7 @@ def test_no_container_gets_more_than_its_share_has(node: Node) -> None:
             assert int(free) <= LIMITS.memory_mib
 
 
-def test_a_namespace_goes_when_its_container_has_gone_and_another_one_comes(node: Node) -> None:
+def test_a_namespace_goes_with_its_container(node: Node) -> None:
     with supervised(node):
         gpu = ready(node, "V3")
         with brokered(node, gpu) as containers:
@@ -265,7 +265,7 @@ def test_more_processes_than_granted_are_refused_by_a_new_broker_too(node: Node)
             assert node.client(gpu, gpu.attach)[1] == []
 
 
-def test_a_daemon_goes_on_with_its_protocol_and_its_clients_when_another_supervisor_takes_it_over(node: Node) -> None:
+def test_a_daemon_keeps_protocol_and_clients_under_a_new_supervisor(node: Node) -> None:
     program = [sys.executable, "-m", "gpushare.cli.main", "mps-supervisor", "--share", "inference", "--simulation"]
     with subprocess.Popen([*program, "--root", str(node.root), "--mps-protocol", "Auto"]) as killed:
         try:

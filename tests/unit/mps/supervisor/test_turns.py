@@ -87,7 +87,7 @@ def test_a_turn_has_the_grants_limits_until_the_broker_hangs_up(stand: Stand) ->
     assert stand.commands.limits == "50 8192M"
 
 
-def test_no_limit_of_a_server_in_fault_is_changed_of_which_the_supervisor_does_not_know_yet(stand: Stand) -> None:
+def test_no_limit_of_a_server_in_fault_is_changed(stand: Stand) -> None:
     stand.commands.status = "FAULT"
     sock, answer = stand.ask(10, 1024)
     sock.close()
@@ -107,7 +107,7 @@ def test_turns_come_one_after_the_other(stand: Stand) -> None:
     assert stand.commands.limits == "50 8192M"
 
 
-def test_turns_that_follow_at_once_change_what_differs_alone_and_the_ceiling_is_back_once(stand: Stand) -> None:
+def test_turns_in_a_row_change_only_what_differs(stand: Stand) -> None:
     """A process attaches for itself and for its context; then comes one of another size."""
     for threads, memory_mib in ((10, 1024), (10, 1024), (20, 1024)):
         stand.ask(threads, memory_mib)[0].close()
@@ -121,14 +121,14 @@ def test_turns_that_follow_at_once_change_what_differs_alone_and_the_ceiling_is_
     ]
 
 
-def test_a_grant_of_all_that_the_share_has_keeps_the_lock_no_longer_than_its_turn(stand: Stand) -> None:
+def test_a_grant_of_the_whole_share_keeps_the_lock_for_its_turn(stand: Stand) -> None:
     stand.ask(50, 8192)[0].close()
     assert stand.lock.acquire(timeout=FOLLOW_SECONDS / 2)
     stand.lock.release()
     assert stand.commands.changes == []
 
 
-def test_whoever_needs_the_limits_gets_them_between_turns_without_end_and_finds_the_ceiling(stand: Stand) -> None:
+def test_a_reader_of_limits_finds_the_ceiling_between_turns(stand: Stand) -> None:
     stop = threading.Event()
 
     def attach_without_end() -> None:
@@ -148,7 +148,7 @@ def test_whoever_needs_the_limits_gets_them_between_turns_without_end_and_finds_
         crowd.join(5)
 
 
-def test_a_ceiling_that_could_not_be_set_again_is_no_reason_to_trust_what_was_set_before(stand: Stand) -> None:
+def test_a_ceiling_that_could_not_be_set_is_not_trusted(stand: Stand) -> None:
     stand.ask(10, 1024)[0].close()
     stand.commands.fails = True
     stand.until_free()

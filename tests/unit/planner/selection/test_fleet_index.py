@@ -167,7 +167,7 @@ def test_a_rule_is_a_fact_a_rule_of_the_spec_or_one_of_the_plan() -> None:
     assert [pair for pair in CHAIN if pair in FACTS] == list(FACTS)
 
 
-def test_gpus_of_one_profile_differ_in_nothing_that_a_rule_of_the_spec_reads(make: Any) -> None:
+def test_gpus_of_one_profile_are_alike_for_every_rule(make: Any) -> None:
     node = make.node(gpus=[make.gpu(0), make.gpu(1, numa_node=1), make.gpu(2, memory_mib=1), make.gpu(3, lost=True)])
     profiles = [profile_of(FoundGpu(node, gpu, False)) for gpu in node.gpu_node.status.gpus]
     assert profiles[0] == profiles[1]
@@ -176,9 +176,7 @@ def test_gpus_of_one_profile_differ_in_nothing_that_a_rule_of_the_spec_reads(mak
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_a_change_that_moves_counts_alone_changes_no_more_of_the_plan_than_the_slots_in_use(
-    make: Any, data: st.DataObject
-) -> None:
+def test_a_change_of_counts_alone_changes_only_the_slots_in_use(make: Any, data: st.DataObject) -> None:
     drawn = data.draw(fleets(make))
     snapshot = carried_out(drawn, plan(drawn))
     nodes = []

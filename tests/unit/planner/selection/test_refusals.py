@@ -94,9 +94,7 @@ def test_taken_all_the_same(make: Any, node: dict[str, Any]) -> None:
     ("mode", "taken"),
     [(ComputeMode.DEFAULT, True), (ComputeMode.EXCLUSIVE_PROCESS, True), (ComputeMode.PROHIBITED, False)],
 )
-def test_where_the_administrator_keeps_compute_modes_any_that_mps_can_live_with_is_taken(
-    make: Any, mode: ComputeMode, taken: bool
-) -> None:
+def test_a_gpu_in_any_mode_that_mps_allows_is_taken_where_modes_stay(make: Any, mode: ComputeMode, taken: bool) -> None:
     node = make.node(gpus=[make.gpu(0, compute_mode=mode)], status={"computeModePolicy": "Leave"})
     assert bool(make.plan(make.share(), node).assignments["n1"]) is taken
 

@@ -48,7 +48,7 @@ def _sized(make: Any, memory_mib: int) -> GpuShare:
     ("reported", "known", "memory"),
     [([], 143155, 143155), ([], 0, 0), ([0], 143155, 143155), ([0, 1], 143155, 81559), ([0], 0, 81559)],
 )
-def test_a_share_keeps_the_size_of_its_largest_gpu_while_no_agent_reports_it(
+def test_a_share_keeps_its_largest_size_while_no_agent_reports(
     make: Any, reported: list[int], known: int, memory: int
 ) -> None:
     node = make.node(
@@ -171,7 +171,7 @@ def _running_with(make: Any, *findings: dict[str, Any]) -> Any:
     )
 
 
-def test_a_client_above_its_grant_is_told_with_both_figures_and_the_share_stays_ready(make: Any) -> None:
+def test_a_client_above_its_grant_leaves_the_share_ready(make: Any) -> None:
     told = make.told(make.plan(make.share(), _running_with(make, _found())))
     verdict = told["LimitsEnforced"]
     assert (verdict.status, verdict.reason) == ("False", "GrantsExceeded")
@@ -230,9 +230,7 @@ NODE_SELECTORS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("selector", "words"), NODE_SELECTORS.values(), ids=NODE_SELECTORS)
-def test_a_share_that_selects_no_node_says_by_which_requirement_and_what_there_is(
-    make: Any, selector: dict[str, Any], words: str
-) -> None:
+def test_a_share_that_selects_no_node_names_the_requirement(make: Any, selector: dict[str, Any], words: str) -> None:
     ready = make.told(make.plan(make.share(nodeSelector=selector), *_other_nodes(make)))["Ready"]
     assert (ready.reason, ready.message) == ("NoMatchingNodes", WHOLE + words)
 
@@ -258,7 +256,7 @@ def test_a_product_that_no_gpu_is_is_told_with_the_nearest_that_there_are(make: 
     assert (group.reason, group.count, group.message) == ("ProductMismatch", 3, ready.message)
 
 
-def test_of_many_products_the_nearest_three_are_told_and_the_others_counted(make: Any) -> None:
+def test_a_refusal_names_the_three_nearest_products(make: Any) -> None:
     gpus = [make.gpu(index, product=f"NVIDIA {chr(65 + index) * 60}"[:64]) for index in range(16)]
     products = [f"NVIDIA H200 of kind {number}" for number in range(15)] + ["NVIDIA PPPPPP"]
     message = make.told(make.plan(make.share(gpus={"products": products}), make.node(gpus=gpus)))["Ready"].message
@@ -302,7 +300,7 @@ def _statuses(make: Any, *parts: Any) -> dict[str, tuple[str, str]]:
     return {kind: (it.status, it.reason) for kind, it in make.told(make.plan(*parts)).items()}
 
 
-def test_of_a_silent_agents_gpus_nothing_is_true_and_departures_there_are_unguarded(make: Any) -> None:
+def test_conditions_of_a_silent_agents_gpus_are_not_true(make: Any) -> None:
     node = make.without_heartbeat(_running(make))
     decided = make.plan(make.share(), node)
     assert _statuses(make, make.share(), node) == {

@@ -9,7 +9,7 @@ from gpushare.simulation.client import SimulatedContext
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to change the user")
-def test_in_single_user_mode_another_user_waits_for_the_first_ones_clients_to_go(driver, daemon):
+def test_a_second_user_waits_in_single_user_mode(driver, daemon):
     """Measured: other UID without -multiuser-server waits until the first user's clients are gone."""
     daemon()
     first = SimulatedContext.create()

@@ -39,7 +39,7 @@ def test_the_xid_of_a_fault_names_an_innocent(cause):
     assert xid.victim in NEIGHBOURS
 
 
-def test_a_lone_death_in_mid_kernel_poisons_the_server_instead_of_faulting_it():
+def test_a_lone_death_in_mid_kernel_poisons_the_server():
     outcome = outcome_of(FailureCause.DEATH, CULPRIT, (), 100)
     assert (outcome.errors, outcome.fatal, outcome.poisoned) == ({}, False, True)
 

@@ -34,7 +34,7 @@ def test_a_prohibited_gpu_refuses_programs_servers_and_new_clients(gpu):
     assert refusal(gpu.open_client, 13, server, 25, None) == 46
 
 
-def test_a_server_that_let_go_cannot_take_back_an_exclusive_gpu_from_a_non_mps_process(gpu):
+def test_a_server_cannot_take_back_an_exclusive_gpu(gpu):
     gpu.mode = DriverComputeMode.EXCLUSIVE_PROCESS
     server = gpu.open_server(10)
     client = gpu.open_client(11, server, 25, None)
@@ -45,7 +45,7 @@ def test_a_server_that_let_go_cannot_take_back_an_exclusive_gpu_from_a_non_mps_p
     assert refusal(gpu.open_client, 13, server, 25, None) == 46
 
 
-def test_a_failed_context_keeps_its_memory_until_its_process_ends_and_then_the_server_lets_go(gpu):
+def test_a_failed_context_keeps_memory_until_its_process_ends(gpu):
     client = gpu.open_client(11, gpu.open_server(10), 25, None)
     gpu.allocate(client, GIB)
     before = gpu.free()
@@ -82,7 +82,7 @@ def test_memory_is_bounded_by_the_gpu_without_a_limit(gpu):
     gpu.open_compute(12)
 
 
-def test_a_gpu_is_as_busy_as_kernels_ran_on_it_in_the_last_sixth_of_a_second_however_few_sms_they_took(gpu):
+def test_a_gpu_is_busy_while_any_kernel_runs(gpu):
     client = gpu.open_client(11, gpu.open_server(10), 100, None)
     assert gpu.utilization(now=99.0) == 0
     gpu.launch(client, 50, now=100.0)
@@ -92,7 +92,7 @@ def test_a_gpu_is_as_busy_as_kernels_ran_on_it_in_the_last_sixth_of_a_second_how
     assert gpu.utilization(now=100.3) == 0
 
 
-def test_kernels_of_two_clients_at_the_same_time_count_once_and_gaps_not_at_all(gpu):
+def test_simultaneous_kernels_count_once_as_busy_time(gpu):
     server = gpu.open_server(10)
     one, other = gpu.open_client(11, server, 100, None), gpu.open_client(12, server, 100, None)
     gpu.launch(one, 40, now=100.0)

@@ -185,7 +185,7 @@ async def test_a_body_that_no_api_server_wrote_and_that_is_too_large_is_an_error
         (ReviewLimits(values=5000), "values in maps and lists, at most 5000"),
     ],
 )
-async def test_an_object_that_is_too_large_is_refused_unread_and_its_user_is_told(
+async def test_an_object_that_is_too_large_is_refused_unread(
     webhook: Webhook, limits: ReviewLimits, words: str
 ) -> None:
     large = {**POD, "metadata": {"annotations": {str(number): "" for number in range(6000)}}}
@@ -286,7 +286,7 @@ async def test_a_review_fails_when_the_api_server_does_not_answer(webhook: Webho
         assert answer.status == 503
 
 
-async def test_every_review_is_counted_by_its_outcome_and_refusals_by_their_reasons(webhook: Webhook) -> None:
+async def test_reviews_are_counted_by_outcome_and_refusals_by_reason(webhook: Webhook) -> None:
     bad = {**POD, "metadata": {"annotations": {"gpushare.dev/threads": "all", "gpushare.dev/memory": "much"}}}
     async with webhook.client() as http:
         for body in (POD, POD, bad):
@@ -365,7 +365,7 @@ UNGUARDED = {"type": "DeparturesGuarded", "status": "False", "message": "node n1
         ("GpuShare", {}, "", []),
     ],
 )
-async def test_a_deletion_where_no_agent_reports_is_answered_with_a_warning_and_never_refused(
+async def test_a_deletion_on_a_silent_node_gets_a_warning_and_no_refusal(
     webhook: Webhook, kind: str, old: dict[str, Any], silence: str, begins: list[str]
 ) -> None:
     gone = review({}, "DELETE", kind, object=None, oldObject=old)

@@ -110,9 +110,7 @@ async def test_without_a_certificate_no_handshake_succeeds(served: Served) -> No
         await served.status(chain()[BUNDLE])
 
 
-async def test_where_an_authority_is_set_only_its_clients_of_the_right_name_are_answered(
-    free_port: int, tmp_path: Path
-) -> None:
+async def test_clients_need_a_certificate_of_the_authority_and_a_known_name(free_port: int, tmp_path: Path) -> None:
     own, other, stranger = client("apiserver"), client("kubelet"), client("apiserver")
     files = {"own": own, "other": other, "stranger": stranger}
     for name, content in files.items():

@@ -12,7 +12,7 @@ async def holds(room: Room, size: int, go_on: asyncio.Event) -> None:
         await go_on.wait()
 
 
-async def test_what_is_large_waits_until_there_is_room_and_what_is_small_does_not() -> None:
+async def test_a_large_request_waits_for_memory_and_a_small_one_does_not() -> None:
     room, first_ends = Room(LARGE), asyncio.Event()
     first = asyncio.create_task(holds(room, LARGE, first_ends))
     await asyncio.sleep(0)
@@ -31,7 +31,7 @@ async def test_what_is_large_waits_until_there_is_room_and_what_is_small_does_no
     assert entered.is_set()
 
 
-async def test_what_needs_more_than_there_is_gets_all_of_it_and_who_gives_up_leaves_none_behind() -> None:
+async def test_a_request_above_all_memory_gets_all_and_returns_it() -> None:
     room, ends = Room(LARGE), asyncio.Event()
     first = asyncio.create_task(holds(room, 2 * LARGE, ends))
     await asyncio.sleep(0)

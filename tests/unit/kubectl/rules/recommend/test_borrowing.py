@@ -116,7 +116,7 @@ def test_more_clients_of_a_share_that_lends_keep_within_its_overcommit() -> None
     assert "the limits of 4 clients reach memory.limits.overcommitPercent" in " ".join(found.notes)
 
 
-def test_more_is_reserved_or_more_clients_are_let_in_but_not_both_in_one_look() -> None:
+def test_advice_raises_memory_or_clients_but_not_both() -> None:
     lends = share(memory="8Gi", limits={"max": "20Gi", "overcommitPercent": 300})
     even = recommend(history(lends, containers=[container(7000, 8192)], gpus=[FULL], full=1000))
     assert [one.kind for one in even.advice] == [AdviceKind.MORE_CLIENTS]

@@ -54,7 +54,7 @@ def test_per_gpu_follows_what_was_held(
     assert clients_of(of, gpus, full=full) == clients, case
 
 
-def test_a_patch_for_more_clients_lowers_the_memory_that_they_would_not_fit_with() -> None:
+def test_a_patch_for_more_clients_lowers_memory_to_fit() -> None:
     """A share whose clients do not fit gives its GPUs up, so that the patch must be whole."""
     found = clients_of(share(4, "16Gi"), [gpu(busy_when_full=0.1)], full=FULL, containers=[container(5000)])
     assert found == {"perGpu": 8, "memory": {"default": "5632Mi"}}
@@ -75,7 +75,7 @@ def test_memory_that_was_seen_for_too_short_a_time_makes_no_room() -> None:
         ("near it, and yet room for all by a tenth more", 75_000, 12_000, None),
     ],
 )
-def test_with_over_commit_fewer_clients_where_their_memory_would_not_be_there(
+def test_advice_with_overcommit_is_fewer_clients_where_memory_ends(
     case: str, together: int, most: int, clients: dict[str, Any] | None
 ) -> None:
     of = share(6, "16Gi", overcommit=True)

@@ -93,7 +93,7 @@ def test_all_patches_together_and_apart_leave_a_share_that_fits(past: ShareHisto
 
 
 @given(histories())
-def test_a_share_of_which_nothing_is_recommended_has_a_reason_or_is_right_as_it_is(past: ShareHistory) -> None:
+def test_a_share_without_advice_has_a_reason(past: ShareHistory) -> None:
     found = recommend(past)
     for one in found.advice:
         assert one.why

@@ -53,7 +53,7 @@ async def poor_broker(gpu: GpuDir, daemon: FakeDaemon) -> AsyncIterator[asyncio.
     await running.wait()
 
 
-async def test_a_broker_without_descriptors_goes_on_listening_and_waits_for_some_without_work(
+async def test_a_broker_without_descriptors_goes_on_listening(
     gpu: GpuDir, poor_broker: asyncio.subprocess.Process
 ) -> None:
     def cpu_seconds() -> float:
@@ -110,9 +110,7 @@ async def test_nobody_is_accepted_while_there_is_no_descriptor_to_look_who_it_is
         assert refusals(gpu) == []
 
 
-async def test_a_daemon_that_hangs_up_is_asked_again_and_the_client_is_not_blamed(
-    gpu: GpuDir, broker: None, daemon: FakeDaemon
-) -> None:
+async def test_a_daemon_that_hangs_up_is_asked_again(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
     daemon.hangs_up_at_attaches = 2
     assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
     assert (daemon.attaches, refusals(gpu)) == (3, [])

@@ -133,9 +133,7 @@ async def test_a_client_is_greeted_before_anybody_looks_who_it_is(gpu: GpuDir, d
     assert seen == [GREETING]
 
 
-async def test_one_container_cannot_keep_others_from_attaching_and_all_are_greeted(
-    gpu: GpuDir, daemon: FakeDaemon
-) -> None:
+async def test_a_container_cannot_keep_others_from_attaching(gpu: GpuDir, daemon: FakeDaemon) -> None:
     owner = [Owner(OTHER_POD, "b" * 64)]
     async with serving(gpu, owners=lambda _: owner):
         await until(gpu.attach_control.exists)

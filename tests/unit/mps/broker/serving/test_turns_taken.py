@@ -68,9 +68,7 @@ async def test_a_grant_above_the_shares_limits_is_cut_to_them(
     assert commands.sent == []
 
 
-async def test_a_peer_that_is_silent_holds_the_others_up_for_two_seconds_and_is_told(
-    gpu: GpuDir, daemon: FakeDaemon
-) -> None:
+async def test_a_silent_peer_delays_others_for_two_seconds(gpu: GpuDir, daemon: FakeDaemon) -> None:
     owner = [Owner(OTHER_POD, "b" * 64)]
     write_model(gpu.grants, grants(MINE, pod(OTHER_POD, GrantedContainer(name="stuck", grant=GRANT))))
     async with serving(gpu, owners=lambda _: tuple(owner)):

@@ -97,7 +97,7 @@ def note_termination(gpu: GpuDir, pid: int, server: int, reused: str = "") -> No
     write_model(gpu.endings, TerminationFile(asked=[record]))
 
 
-async def test_a_process_whose_contexts_were_ended_attaches_no_more_while_their_server_lives(
+async def test_an_ended_process_attaches_no_more_to_its_server(
     gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
     ended, other, server = (processes.start(gpu.attach_control) for _ in range(3))
@@ -109,7 +109,7 @@ async def test_a_process_whose_contexts_were_ended_attaches_no_more_while_their_
     assert await ended.attach() == "in", "a client of another server is a new client"
 
 
-async def test_a_process_that_is_ended_while_its_attach_waits_for_the_daemon_is_refused(
+async def test_a_process_ended_during_its_attach_is_refused(
     gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
     """A third attach, such as the first of its next program: the daemon is asked for its clients."""
@@ -212,7 +212,7 @@ def has_connected(sock: socket.socket) -> bool:
     return True
 
 
-async def test_a_process_that_attaches_for_others_gets_no_more_of_them_in_than_granted(
+async def test_a_process_attaches_no_more_clients_than_granted(
     gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
     """It hands its connections to others. The server lists those who speak on them."""
