@@ -38,7 +38,7 @@ def exposed() -> list[Exposed]:
         "operator": operator.export(lambda: FleetSnapshot(False, {}))[0],
         "webhook": webhook.export(lambda: None)[0],
     }
-    return [found for part, exported in parts.items() for found in _of(part, exported)]
+    return [metric for part, exported in parts.items() for metric in _of(part, exported)]
 
 
 def _of(part: str, exported: Exported) -> Iterator[Exposed]:

@@ -32,13 +32,13 @@ def orphans(index: Path, pages: Iterable[Path]) -> list[Path]:
 def anchors(text: str) -> set[str]:
     """The anchors that Git hosts and the site give to the headings of a page."""
     count: Counter[str] = Counter()
-    found = set()
+    slugs = set()
     for heading in _HEADING.findall(_FENCE.sub("", text)):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
-        found.add(f"{slug}-{count[slug]}" if count[slug] else slug)
+        slugs.add(f"{slug}-{count[slug]}" if count[slug] else slug)
         count[slug] += 1
-    return found
+    return slugs
 
 
 def _problems(page: Path) -> Iterator[str]:

@@ -51,14 +51,14 @@ def parse(text: str) -> Query:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    found, position = [], 0
+    tokens, position = [], 0
     while text[position:].strip():
         match = _TOKEN.match(text, position)
         if match is None or match.lastgroup is None:
             raise PromqlError(f"no token at {text[position:].strip()[:20]!r}")
-        found.append((match.lastgroup, match[match.lastgroup]))
+        tokens.append((match.lastgroup, match[match.lastgroup]))
         position = match.end()
-    return found
+    return tokens
 
 
 class _Parser:

@@ -22,9 +22,9 @@ PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 TARGET = {"job", "instance", "node", "namespace", "pod", "container"}
 """Labels that Prometheus puts on every series of a scraped pod (charts/gpushare/templates/metrics/podmonitor.yaml)."""
 SERIES = {"up": TARGET} | {
-    name: {*found.labels, *TARGET} | ({"le"} if name.endswith("_bucket") else set())
-    for found in exposed()
-    for name in found.series
+    name: {*metric.labels, *TARGET} | ({"le"} if name.endswith("_bucket") else set())
+    for metric in exposed()
+    for name in metric.series
 }
 ENTRIES: list[tuple[str, str]] = [
     entry
@@ -83,7 +83,9 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
         for test in yaml.safe_load(file.read_text())["tests"]
         for expected in test.get("alert_rule_test", [])
     ]
-    fires, quiet = ({it["alertname"] for it in cases if bool(it["exp_alerts"]) is wanted} for wanted in (True, False))
+    fires, quiet = (
+        {case["alertname"] for case in cases if bool(case["exp_alerts"]) is wanted} for wanted in (True, False)
+    )
     assert sorted(fires) == sorted(quiet) == sorted(alert["alert"] for alert in ALERTS)
 
 

@@ -29,10 +29,12 @@ def test_the_page_of_events_has_a_line_for_each_reason_and_no_other() -> None:
     assert sorted(told) == sorted(EventReason)
 
 
-def test_the_page_of_metrics_has_a_line_for_each_metric_as_it_is_exported_and_no_other() -> None:
+def test_the_page_of_metrics_has_each_exported_metric_and_no_other() -> None:
     page = (REPOSITORY / "docs" / "metrics-list.md").read_text()
     told = re.findall(r"^\| `(gpushare_\w+)` \| (\w+) \| ([\w, ]*) \| (.*) \|$", page, re.MULTILINE)
-    assert sorted(told) == sorted({(it.name, it.kind, ", ".join(it.labels), it.help) for it in exposed()})
+    assert sorted(told) == sorted(
+        {(metric.name, metric.kind, ", ".join(metric.labels), metric.help) for metric in exposed()}
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,16 +58,16 @@ def test_the_examples_that_are_shown_are_the_files_that_are_run(page: str, file:
     assert list(yaml.safe_load_all(block[1])), "the block is not empty"
 
 
-def test_what_the_collectors_example_renames_are_metrics_and_labels_of_ours() -> None:
+def test_the_collectors_example_renames_metrics_and_labels_of_ours() -> None:
     """What no cluster of every run shows: the test with a Collector itself is opt-in."""
     text = (REPOSITORY / "examples" / "opentelemetry.yaml").read_text()
     page = (REPOSITORY / "docs" / "metrics.md").read_text()
-    ours = {it.name for it in exposed()}
+    ours = {metric.name for metric in exposed()}
     assert set(re.findall(r"\bgpushare_\w+(?![\w*.])", text + page)) <= ours
     assert set(re.findall(r'"(gpushare_\w+)"', text)) <= set(re.findall(r"`(gpushare_\w+)`", page)), "the page says so"
     renamed = set(re.findall(r'attributes\["(\w+)"\]', text))
     assert renamed
-    assert renamed <= {label for it in exposed() for label in it.labels}
+    assert renamed <= {label for metric in exposed() for label in metric.labels}
 
 
 def test_the_shares_and_classes_of_the_page_of_kueue_are_ours() -> None:
@@ -80,8 +82,10 @@ def test_the_shares_and_classes_of_the_page_of_kueue_are_ours() -> None:
     kueue = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     mappings = kueue["resources"]["deviceClassMappings"]
     classes = {body["metadata"]["name"] for share in shares.values() for body in device_classes(share)}
-    assert {it for mapping in mappings for it in mapping["deviceClassNames"]} == classes - {"mixed.gpushare.dev"}
-    queues = [it for it in yaml.safe_load_all((folder / "queues.yaml").read_text()) if it["kind"] == "ClusterQueue"]
+    assert {name for mapping in mappings for name in mapping["deviceClassNames"]} == classes - {"mixed.gpushare.dev"}
+    queues = [
+        item for item in yaml.safe_load_all((folder / "queues.yaml").read_text()) if item["kind"] == "ClusterQueue"
+    ]
     for queue in queues:
         (group,) = queue["spec"]["resourceGroups"]
         slots = {names.slot_resource("batch"), names.slot_resource("mixed")}

@@ -16,7 +16,7 @@ README_SHARE = yaml.safe_load((REPOSITORY / "examples" / "inference.yaml").read_
 
 
 def templates(path: Path) -> list[dict[str, Any]]:
-    return [found["spec"]["template"]["spec"] for found in yaml.safe_load_all(path.read_text())]
+    return [job["spec"]["template"]["spec"] for job in yaml.safe_load_all(path.read_text())]
 
 
 def containers(path: Path) -> list[dict[str, Any]]:
@@ -37,7 +37,7 @@ def test_the_arguments_of_an_example_are_those_that_the_program_takes(path: Path
 
 
 @pytest.mark.parametrize("path", [*OURS, *sorted((EXAMPLES / "frameworks").glob("*.yaml"))], ids=lambda path: path.name)
-def test_an_example_asks_for_one_slot_of_the_readmes_share_and_for_nothing_else_of_the_node(path: Path) -> None:
+def test_an_example_asks_for_one_slot_of_the_readmes_share_alone(path: Path) -> None:
     whole_gpus = path.name == "ddp.yaml"
     for spec in templates(path):
         assert spec["securityContext"]["runAsNonRoot"] is True

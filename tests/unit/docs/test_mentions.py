@@ -45,7 +45,7 @@ def dead(mention: Mention, root: Path = REPOSITORY) -> str | None:
     return None
 
 
-MENTIONS = sorted({found for room in ROOMS for path in files(REPOSITORY / room) for found in mentions(path)})
+MENTIONS = sorted({mention for room in ROOMS for path in files(REPOSITORY / room) for mention in mentions(path)})
 
 
 IN_CODE = re.compile(
@@ -67,7 +67,7 @@ def test_chart_and_code_name_pages() -> None:
 
 
 def test_every_page_that_is_named_outside_of_the_docs_is_there() -> None:
-    assert [problem for found in MENTIONS if (problem := dead(found))] == []
+    assert [problem for mention in MENTIONS if (problem := dead(mention))] == []
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_a_name_without_a_page_or_heading_is_found(tmp_path: Path, text: str, pr
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("# A\n\n## First steps\n")
     (tmp_path / "code.py").write_text(text)
-    (found,) = mentions(tmp_path / "code.py", tmp_path)
-    assert dead(found, tmp_path) == problem
+    (mention,) = mentions(tmp_path / "code.py", tmp_path)
+    assert dead(mention, tmp_path) == problem

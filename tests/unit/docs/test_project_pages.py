@@ -12,9 +12,9 @@ MAKEFILE = (REPOSITORY / "Makefile").read_text()
 
 def recipe(target: str) -> list[str]:
     """The commands of a target of the Makefile."""
-    found = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
-    assert found is not None
-    return [line.strip().removeprefix("@") for line in found[1].splitlines()]
+    rule = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
+    assert rule is not None
+    return [line.strip().removeprefix("@") for line in rule[1].splitlines()]
 
 
 def test_the_hooks_before_a_commit_run_the_commands_of_make_lint() -> None:
@@ -42,7 +42,7 @@ def test_an_issue_form_has_what_the_tracker_needs(form: str) -> None:
     assert any(part.get("validations", {}).get("required") for part in body["body"])
 
 
-def test_every_decision_record_has_its_number_in_the_title_and_is_in_the_index() -> None:
+def test_every_decision_record_has_its_number_and_is_in_the_index() -> None:
     folder = REPOSITORY / "docs" / "decisions"
     index = (folder / "README.md").read_text()
     records = sorted(folder.glob("[0-9]*.md"))

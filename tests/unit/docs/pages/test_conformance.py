@@ -47,10 +47,10 @@ def test_every_suite_is_named_with_the_commit_or_release_that_was_read() -> None
 
 
 def test_every_metric_of_the_benchmark_has_figures_or_says_why_not() -> None:
-    found = rows(BENCHMARK)
-    for metric, _, figures in found:
+    metrics = rows(BENCHMARK)
+    for metric, _, figures in metrics:
         assert re.search(r"\[[\w.-]+\.json\]\(../results/|^–$|^no$", figures), metric
-    assert sum(len(list(numbers(metric))) for metric, _, _ in found) == 56
+    assert sum(len(list(numbers(metric))) for metric, _, _ in metrics) == 56
 
 
 def numbers(metric: str) -> list[str]:

@@ -25,9 +25,9 @@ COMMANDS = [
 
 
 def section(name: str) -> str:
-    found = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", REFERENCE, re.MULTILINE | re.DOTALL)
-    assert found, f"no section {name}"
-    return found[1]
+    body = re.search(rf"^## {name}\n(.*?)(?=^## |\Z)", REFERENCE, re.MULTILINE | re.DOTALL)
+    assert body, f"no section {name}"
+    return body[1]
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
