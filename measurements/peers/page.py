@@ -1,13 +1,12 @@
-"""Writes what was measured into the docs: the tables of all ways, and how each peer was installed and what it has.
+"""Writes what was measured into comparison.md: tables of the ways, and how each was installed.
 
 All of it comes from the JSON files that `measurements/peers/run measure` wrote.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from localcluster.errors import LocalClusterError
 from localcluster.paths import REPOSITORY
@@ -16,28 +15,12 @@ from measurements.peers.table import TITLES, Result, tables
 from tests.page_tables import filled, head_of, line_of
 
 COMPARISON = REPOSITORY / "measurements" / "pages" / "comparison.md"
-PEERS = REPOSITORY / "measurements" / "pages" / "peers"
 PUBLISHED = REPOSITORY / "measurements" / "results" / "h100"
 """The results that the docs show: all ways on one GPU."""
 BURSTS = REPOSITORY / "measurements" / "results" / "burst"
 """Those of bursts of pods."""
-PAGES: Mapping[str, Sequence[str]] = {
-    "gpushare.md": ("gpushare", "gpushare-all-threads", "gpushare-claims"),
-    "nvidia-device-plugin.md": ("nvidia-mps", "nvidia-time-slicing"),
-    "nvidia-dra-driver.md": ("nvidia-dra",),
-    "hami-core.md": ("hami-core",),
-    "bare.md": ("bare-mps", "bare-slices"),
-}
-"""The ways that a page of measurements/pages/peers is about."""
-RIGHTS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "privileged": lambda it: "yes" if it["privileged"] else "no",
-    "capabilities": lambda it: _capabilities(it),
-    "user": lambda it: "of the image" if it["user"] is None else str(it["user"]),
-    "root file system": lambda it: "read-only" if it["read_only_root"] else "writable",
-    "host's PIDs": lambda it: "yes" if it["host_pid"] else "no",
-    "writes on the node": lambda it: ", ".join(f"`{path}`" for path in it["host_paths_writable"]) or "nothing",
-    "API token": lambda it: "yes" if it["api_token"] else "no",
-}
+SHOWN = ("gpushare", "nvidia-mps", "nvidia-dra", "nvidia-time-slicing", "hami-core")
+"""The ways with a column in the tables. The others differ little from one of these: their files say how."""
 
 
 def read(results: Path, simulated_too: bool = False) -> dict[str, Result]:
@@ -61,82 +44,47 @@ def file_of(way: str) -> str:
 
 
 def write(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> None:
-    for page, text in texts(found, bursts).items():
-        page.write_text(text)
+    COMPARISON.write_text(text(found, bursts))
 
 
-def texts(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> dict[Path, str]:
-    """What each page is with these results, by its path. What stands outside of the marks stays.
+def text(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> str:
+    """What comparison.md is with these results. What stands outside of the marks stays.
 
-    LocalClusterError: a page has no marks for them.
+    LocalClusterError: the page has no marks for them.
     """
-    compared = {
-        "measured": tables(_linked(found, COMPARISON)),
+    linked = _linked(found, COMPARISON)
+    parts = {
+        "measured": tables({name: it for name, it in linked.items() if name in SHOWN}),
+        "installed": _installed(linked),
         "bursts": burst_table(_linked(bursts, COMPARISON)),
     }
-    pages = {COMPARISON: _filled(COMPARISON, compared)}
-    for name, ways in PAGES.items():
-        page = PEERS / name
-        linked = _linked(found, page)
-        text = "\n".join(_peer(TITLES[way], linked.get(way)) for way in ways)
-        pages[page] = _filled(page, {"measured": text})
-    return pages
+    try:
+        return filled(COMPARISON.read_text(), {name: part.rstrip("\n") for name, part in parts.items()})
+    except ValueError as error:
+        raise LocalClusterError(f"{COMPARISON}: {error}") from error
 
 
 def _linked(found: Mapping[str, Result], page: Path) -> dict[str, Result]:
     return {name: {**it, "path": os.path.relpath(it["path"], page.parent)} for name, it in found.items()}
 
 
-def _filled(page: Path, texts: Mapping[str, str]) -> str:
-    try:
-        return filled(page.read_text(), {name: text.rstrip("\n") for name, text in texts.items()})
-    except ValueError as error:
-        raise LocalClusterError(f"{page}: {error}") from error
-
-
-def _peer(title: str, result: Result | None) -> str:
-    if result is None:
-        return f"## {title}\n\nNot measured yet.\n"
-    blocks = [f"## {title}", _installed(result)]
-    if patched := result["origin"].get("patched"):
-        blocks.append(_rows(("what differed", "how"), patched.items()))
-    if containers := result["cases"].get("privileges", {}).get("containers"):
-        cells = ((name, *(cell(it) for cell in RIGHTS.values())) for name, it in containers.items())
-        blocks.append(_rows(("container", *RIGHTS), cells))
-    if costs := result["cases"].get("starts", {}).get("parts_with_eight_clients"):
-        blocks.append(_rows(("container, with eight clients", "CPU", "memory"), map(_cost, sorted(costs.items()))))
-    return "\n\n".join(blocks) + "\n"
-
-
-def _installed(result: Result) -> str:
-    origin, gpu = result["origin"], result["truth"]
-    commit = f", commit {origin['commit'][:12]}, {origin['compiler']}" if "commit" in origin else ""
-    version = f"{origin['repository']} {origin.get('version', '')}".strip()
-    where = f"{gpu['product']}, driver {gpu['driver']}"
-    measured = result.get("measured", {})
-    tried = [case for name, case in measured.items() if "absent" not in result["cases"].get(name, {})]
-    took = f" Cases: {len(tried)}, in {sum(case['seconds'] for case in tried):.0f} s." if tried else ""
-    days = sorted({case["at"][:10] for case in measured.values()}) or [result["environment"]["date"][:10]]
-    how = f" Installed by: {origin['installed']}." if "installed" in origin else ""
-    of_what = "from" if origin["repository"] == "none" else f"of {version}{commit},\non"
-    return (
-        f"[The results]({result['path']}) are {of_what} an {where}, {' and '.join(days)}.\n"
-        f"It offered its parts {result['installed_seconds']:.0f} s after the installation began.{took}{how}"
-    )
-
-
-def _capabilities(it: Mapping[str, Any]) -> str:
-    if it["privileged"]:
-        return "all"
-    dropped = "none" if it["all_dropped"] else "the runtime's default"
-    added = ", ".join(it["added_capabilities"])
-    return f"{dropped}, and {added}" if added else dropped
-
-
-def _cost(entry: tuple[str, Mapping[str, float]]) -> tuple[str, str, str]:
-    name, figures = entry
-    return name, f"{figures['cpu_millicores']:.1f} m", f"{figures['working_set_mib']:.0f} MiB"
-
-
-def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join([*head_of(*head), *(line_of(*row) for row in rows)])
+def _installed(found: Mapping[str, Result]) -> str:
+    """Of each way its version, when and where it was measured, and what had to differ from its documentation."""
+    lines = list(head_of("way", "version", "measured", "cases", "installed by", "what differed"))
+    for name, result in found.items():
+        origin, gpu, measured = result["origin"], result["truth"], result.get("measured", {})
+        commit = f"commit {origin['commit'][:12]}" if "commit" in origin else ""
+        version = " ".join(filter(None, (origin["repository"], origin.get("version", ""), commit)))
+        tried = [case for case in measured if "absent" not in result["cases"].get(case, {})]
+        days = sorted({case["at"][:10] for case in measured.values()}) or [result["environment"]["date"][:10]]
+        lines.append(
+            line_of(
+                f"[{TITLES[name]}]({result['path']})",
+                version if origin["repository"] != "none" else "–",
+                f"{' and '.join(days)}, {gpu['product']}, driver {gpu['driver']}",
+                str(len(tried)),
+                origin.get("installed", "as above"),
+                "; ".join(f"{what}: {how}" for what, how in origin.get("patched", {}).items()) or "–",
+            )
+        )
+    return "\n".join(lines)

@@ -21,7 +21,6 @@ def rows(cases: dict[str, Any]) -> dict[str, str]:
 
 
 BURSTS = page.read(page.BURSTS, simulated_too=True)
-PAGES = page.texts(page.read(page.PUBLISHED), BURSTS)
 PEER = {
     "path": "a.json",
     "truth": {"product": "NVIDIA H200", "driver": "580.159.04"},
@@ -29,35 +28,28 @@ PEER = {
     "installed_seconds": 34.5,
     "origin": {"repository": "NVIDIA/k8s-device-plugin", "version": "0.20.0", "patched": {"image": "of this machine"}},
 }
-RIGHTS = {
-    "privileged": False,
-    "added_capabilities": ["SYS_ADMIN"],
-    "all_dropped": False,
-    "user": None,
-    "read_only_root": False,
-    "host_pid": True,
-    "host_paths_writable": ["/run/nvidia/mps"],
-    "api_token": True,
-}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_the_pages_say_what_the_results_say(path: Path) -> None:
-    assert path.read_text() == PAGES[path], "run `measurements/peers/run page`"
+def test_the_page_says_what_the_results_say() -> None:
+    written = page.text(page.read(page.PUBLISHED), BURSTS)
+    assert page.COMPARISON.read_text() == written, "run `measurements/peers/run page`"
 
 
-def test_every_way_has_its_page_once() -> None:
-    assert sorted(way for ways in page.PAGES.values() for way in ways) == sorted(table.TITLES)
+def test_the_page_links_the_results_of_every_way() -> None:
+    text = page.COMPARISON.read_text()
+    assert all(f"/h100/{page.file_of(way)})" in text for way in table.TITLES)
 
 
-def test_a_peers_page_says_what_differed_and_what_its_containers_may_do(tmp_path: Path) -> None:
-    results = {"cases": {"privileges": {"containers": {"plugin/ctr": RIGHTS}}}, "simulated": False}
-    (tmp_path / "peers-nvidia-mps.json").write_text(json.dumps(PEER | results))
-    text = page.texts(page.read(tmp_path), BURSTS)[page.PEERS / "nvidia-device-plugin.md"]
-    assert "NVIDIA/k8s-device-plugin 0.20.0,\non an NVIDIA H200, driver 580.159.04" in text
-    assert "| image | of this machine |" in text
-    rights = "no | the runtime's default, and SYS_ADMIN | of the image | writable | yes | `/run/nvidia/mps` | yes"
-    assert f"| plugin/ctr | {rights} |" in text
+def test_the_page_says_of_a_way_its_version_and_what_differed(tmp_path: Path) -> None:
+    (tmp_path / "peers-nvidia-mps.json").write_text(json.dumps(PEER | {"cases": {}, "simulated": False}))
+    text = page.text(page.read(tmp_path), BURSTS)
+    assert "| NVIDIA/k8s-device-plugin 0.20.0 | 2026-11-24, NVIDIA H200, driver 580.159.04 | 0 |" in text
+    assert "| image: of this machine |" in text
+
+
+def test_a_way_that_differs_little_has_no_column() -> None:
+    head = page.COMPARISON.read_text().partition("**Throughput**")[2].splitlines()[2]
+    assert [name in head for name in ("slots", "claims", "plugin, MPS", "MPS by hand")] == [True, False, True, False]
 
 
 def test_a_question_that_nobody_was_asked_has_no_row() -> None:
