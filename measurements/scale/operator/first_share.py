@@ -31,7 +31,7 @@ MPS_PODS = "--selector=app.kubernetes.io/component=mps"
 
 def timeline(harness: Harness, began: float) -> list[tuple[float, str]]:
     """(seconds since `began`, what) of every write that has to do with the share, in order."""
-    found = []
+    writes = []
     for line in harness.audit():
         at = datetime.fromisoformat(line["requestReceivedTimestamp"].replace("Z", "+00:00")).timestamp() - began
         asked = line.get("objectRef") or {}
@@ -40,8 +40,8 @@ def timeline(harness: Harness, began: float) -> list[tuple[float, str]]:
         if asked.get("resource") in ("leases", "events", "tokenreviews", "subjectaccessreviews", "endpointslices"):
             continue
         what = f"{line['verb']} {asked.get('resource')}/{asked.get('subresource', '')} {asked.get('name', '')}"
-        found.append((round(at, 2), f"{what} by {line['user']['username'].rpartition(':')[2]}"))
-    return sorted(found)
+        writes.append((round(at, 2), f"{what} by {line['user']['username'].rpartition(':')[2]}"))
+    return sorted(writes)
 
 
 class Stages:
@@ -70,12 +70,12 @@ class Stages:
 
     def _facts(self, gpu: Path) -> set[str]:
         state = _read(gpu / "state.json")
-        found = {f"supervisor reports {state['reason']}"} if "reason" in state else set()
-        found |= {"MPS daemon listens"} if (gpu / "pipe" / "control").exists() else set()
-        found |= {"agent has taken the GPU"} if (gpu / "daemon.json").exists() else set()
-        found |= {"broker reports that it listens"} if _read(gpu / "broker" / "broker.json").get("listening") else set()
-        found |= {"gate is open"} if (self._cdi / f"gpushare.dev-gpu-{gpu.name}.json").exists() else set()
-        return found
+        facts = {f"supervisor reports {state['reason']}"} if "reason" in state else set()
+        facts |= {"MPS daemon listens"} if (gpu / "pipe" / "control").exists() else set()
+        facts |= {"agent has taken the GPU"} if (gpu / "daemon.json").exists() else set()
+        facts |= {"broker reports that it listens"} if _read(gpu / "broker" / "broker.json").get("listening") else set()
+        facts |= {"gate is open"} if (self._cdi / f"gpushare.dev-gpu-{gpu.name}.json").exists() else set()
+        return facts
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -99,16 +99,16 @@ def a_round(harness: Harness, verbose: bool) -> dict[str, Any]:
     harness.stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--ignore-not-found")
     began = time.time()
     install(harness.stack)
-    found: dict[str, Any] = {"install": round(time.time() - began, 1)}
+    figures: dict[str, Any] = {"install": round(time.time() - began, 1)}
     for which in ("first", "second"):
         seconds, stages, requests = seconds_to_ready(harness)
-        found[which], found[f"{which}Stages"] = seconds, stages
+        figures[which], figures[f"{which}Stages"] = seconds, stages
         if verbose:
             print(f"--- {which}: {seconds} s", *(f"{at:7.2f} {what}" for at, what in requests), sep="\n", flush=True)
             print(harness.system("logs", MPS_PODS, "--all-containers", "--prefix", "--timestamps"), flush=True)
         Share(harness, SHARE).delete()
         wait_until("the MPS pod has ended", lambda: not harness.system.items("pods", MPS_PODS))
-    return found | {"load": results.load()}
+    return figures | {"load": results.load()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(json.dumps(rounds[-1]), flush=True)
     finally:
         cluster.down(args.cluster)
-    medians = {which: statistics.median(it[which] for it in rounds) for which in ("install", "first", "second")}
+    medians = {which: statistics.median(run[which] for run in rounds) for which in ("install", "first", "second")}
     what = "python -m measurements.scale.operator.first_share; seconds, see its documentation"
     results.write({"what": what, "environment": results.machine(), "median": medians, "rounds": rounds}, args.out)
 

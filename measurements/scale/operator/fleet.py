@@ -120,7 +120,7 @@ class Agents:
             for uuid, owner, limits in served
         ]
         held = served[:1] if turn else ()
-        holders = [{"uuid": it[0], "share": it[1], "slots": [turn % 8], "pods": [f"team/pod-{turn}"]} for it in held]
+        holders = [{"uuid": gpu[0], "share": gpu[1], "slots": [turn % 8], "pods": [f"team/pod-{turn}"]} for gpu in held]
         status = {"daemons": daemons, "holders": holders}
         status |= {"observedGeneration": generation} if generation else {}
         async with self._slots:
@@ -149,15 +149,15 @@ class LeaseWatch:
         self.transitions = 0
 
     async def run(self) -> None:
-        """By the times that the operator writes, which say it more exactly than it is asked for them."""
+        """Reads the times that the operator writes, which are more exact than the times of reading."""
         last = ""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                found = await self._kube.find(LEASES, "gpushare-operator", base.NAMESPACE)
+                lease = await self._kube.find(LEASES, "gpushare-operator", base.NAMESPACE)
             except API_ERRORS:
                 continue
-            spec = (found or {}).get("spec") or {}
+            spec = (lease or {}).get("spec") or {}
             renewed = spec.get("renewTime") or ""
             if last and renewed and spec.get("holderIdentity"):
                 between = datetime.fromisoformat(renewed) - datetime.fromisoformat(last)
@@ -194,14 +194,14 @@ class Steps:
         return sum(bool((obj.get("spec") or {}).get("assignments")) for obj in objects)
 
     async def _are(self, shares: list[str], condition: str, observed: bool = False) -> bool:
-        """By the agents' watch, which costs the API server nothing."""
+        """Whether all have the condition, by the agents' watch, which costs the API server nothing."""
         for name in shares:
             obj = self._agents.shares.objects.get(("", name), {})
             items = {item["type"]: item for item in (obj.get("status") or {}).get("conditions") or ()}
-            found = items.get(condition)
-            if found is None or found["status"] != "True":
+            item = items.get(condition)
+            if item is None or item["status"] != "True":
                 return False
-            if observed and found.get("observedGeneration") != obj["metadata"]["generation"]:
+            if observed and item.get("observedGeneration") != obj["metadata"]["generation"]:
                 return False
         return True
 
@@ -235,13 +235,13 @@ class Steps:
         }
 
     async def many_shares(self) -> Object:
-        found = [f"one-{index:03}" for index in range(len(self._others))]
+        shares = [f"one-{index:03}" for index in range(len(self._others))]
         await base.all_of(
             self._kube.create(GPU_SHARES, share(name, "kubernetes.io/hostname", node))
-            for name, node in zip(found, self._others, strict=True)
+            for name, node in zip(shares, self._others, strict=True)
         )
-        seconds = await until(lambda: self._are(found, "Ready"), self._process)
-        return {"shares": len(found), "seconds": round(seconds, 2), "sharesPerSecond": round(len(found) / seconds, 1)}
+        seconds = await until(lambda: self._are(shares, "Ready"), self._process)
+        return {"shares": len(shares), "seconds": round(seconds, 2), "sharesPerSecond": round(len(shares) / seconds, 1)}
 
     async def limits(self) -> Object:
         changed = ["scale", *(f"one-{index:03}" for index in range(min(CHANGED_SHARES, len(self._others))))]
@@ -348,7 +348,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         kube = await connected(original)
         await fill(kube, args.nodes)
         await kube.close()
-    found: Object = {
+    figures: Object = {
         "what": "python -m measurements.scale.operator.fleet; see its documentation",
         "environment": {
             "nodes": args.nodes,
@@ -361,11 +361,11 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
     with trees(args.before, scratch) as compared:
         for name, tree in compared.items():
             with original.copy(scratch / f"{name}-cluster").running() as plane:
-                found[name] = await measured(plane, pythons[name], tree, args, args.logs / f"{name}.log")
-            print(f"{name}: {json.dumps(found[name])}", file=sys.stderr, flush=True)
+                figures[name] = await measured(plane, pythons[name], tree, args, args.logs / f"{name}.log")
+            print(f"{name}: {json.dumps(figures[name])}", file=sys.stderr, flush=True)
             if args.out is not None:
-                results.write(found, args.out)
-    return found
+                results.write(figures, args.out)
+    return figures
 
 
 def main() -> None:
@@ -380,9 +380,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gpushare-scale-") as scratch:
         args.logs = args.logs or Path(scratch)
         args.logs.mkdir(parents=True, exist_ok=True)
-        found = asyncio.run(run(args, Path(scratch)))
+        figures = asyncio.run(run(args, Path(scratch)))
     if args.out is None:
-        results.write(found, None)
+        results.write(figures, None)
 
 
 if __name__ == "__main__":

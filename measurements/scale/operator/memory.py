@@ -95,11 +95,11 @@ def _coded(text: str) -> str:
 
 async def counted(kube: Kube) -> Object:
     """How many of each the API server has in the namespace."""
-    found = {}
+    counts = {}
     for resource in (PODS, RESOURCE_CLAIMS):
         answer = await kube.list_all(resource, NAMESPACE, limit="1")
-        found[resource.plural] = len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
-    return found
+        counts[resource.plural] = len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
+    return counts
 
 
 def claims_share() -> Object:
@@ -125,7 +125,7 @@ async def change(kube: Kube, pods: int, claims: int, per_second: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def one(plane: ControlPlane, args: argparse.Namespace, subject: str, log: Path) -> Object:
+async def run_once(plane: ControlPlane, args: argparse.Namespace, subject: str, log: Path) -> Object:
     pods, claims, device_class = {
         "quiet": (0, 0, ""),
         "junk": (args.pods, args.claims, "another.example.com"),
@@ -139,7 +139,7 @@ async def one(plane: ControlPlane, args: argparse.Namespace, subject: str, log: 
             try:
                 has = await counted(kube)
                 command = operator_command()
-                found = await measured(plane, command, REPOSITORY, args.nodes, args.seconds, log, args.python)
+                figures = await measured(plane, command, REPOSITORY, args.nodes, args.seconds, log, args.python)
                 await kube.get(DEVICE_CLASSES, names.device_class(CLAIMED))  # the operator follows claims
             finally:
                 changing.cancel()
@@ -148,7 +148,7 @@ async def one(plane: ControlPlane, args: argparse.Namespace, subject: str, log: 
                 raise ended
         finally:
             await kube.close()
-    return {"has": has, **found, "peakIsWithinTheLimit": found["peakMib"] < LIMIT_MIB}
+    return {"has": has, **figures, "peakIsWithinTheLimit": figures["peakMib"] < LIMIT_MIB}
 
 
 async def run(args: argparse.Namespace, scratch: Path) -> None:
@@ -159,12 +159,12 @@ async def run(args: argparse.Namespace, scratch: Path) -> None:
         await kube.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         await kube.create(GPU_SHARES, claims_share())
         await kube.close()
-    found: dict[str, list[Object]] = {subject: [] for subject in args.subjects}
+    runs_by_subject: dict[str, list[Object]] = {subject: [] for subject in args.subjects}
     for repeat in range(args.repeats):
-        for subject, runs in found.items():
+        for subject, runs in runs_by_subject.items():
             copy = original.copy(scratch / f"{subject}-{repeat}")
             try:
-                runs.append(await one(copy, args, subject, scratch / f"{subject}-{repeat}.log"))
+                runs.append(await run_once(copy, args, subject, scratch / f"{subject}-{repeat}.log"))
             except (RuntimeError, TimeoutError) as error:  # of the machine, where much else runs on it
                 print(f"{subject} {repeat + 1}/{args.repeats} left out: {error}", file=sys.stderr, flush=True)
                 continue
@@ -173,7 +173,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> None:
             "what": "python -m measurements.scale.operator.memory; MiB and CPU seconds of one operator, see there",
             "environment": environment(args) | {"changesOfJunkPerSecond": args.changes},
             "limitMib": LIMIT_MIB,
-            "operator": found,
+            "operator": runs_by_subject,
         }
         if args.out:
             results.write(result, args.out)

@@ -28,8 +28,8 @@ def measure(harness: Harness, gpus: int, limit: str, rounds: int) -> dict[str, o
     for _ in range(rounds):
         wait_for_free_gpus(harness)
         times.append(round(seconds_to_ready(harness, gpus), 1))
-    found: dict[str, object] = {"gpus": gpus, "cpuLimit": limit or None, "seconds": times}
-    return found | {"median": statistics.median(times), "load": results.load()}
+    figures: dict[str, object] = {"gpus": gpus, "cpuLimit": limit or None, "seconds": times}
+    return figures | {"median": statistics.median(times), "load": results.load()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -39,19 +39,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     results.add_out(parser)
     args = parser.parse_args(argv)
-    found = []
+    measured = []
     try:
         harness = Harness(embedded(CLUSTER))
         for gpus in args.gpus or [1, 8]:
             for limit in args.limit or ["250m", ""]:
-                found.append(measure(harness, gpus, limit, args.rounds))
-                print(json.dumps(found[-1]), flush=True)
+                measured.append(measure(harness, gpus, limit, args.rounds))
+                print(json.dumps(measured[-1]), flush=True)
     finally:
         cluster.down(CLUSTER)
     what = (
         "python -m measurements.scale.operator.share_ready; seconds to Ready with simulated GPUs, see its documentation"
     )
-    results.write({"what": what, "environment": results.machine(), "measured": found}, args.out)
+    results.write({"what": what, "environment": results.machine(), "measured": measured}, args.out)
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ _OPERATOR = """
 import importlib, json, logging, sys, time
 
 def mark(stage):
-    found = {"stage": stage, "at": time.time(), "cpu": time.process_time()}
-    print("stage: " + json.dumps(found), file=sys.stderr, flush=True)
+    marked = {"stage": stage, "at": time.time(), "cpu": time.process_time()}
+    print("stage: " + json.dumps(marked), file=sys.stderr, flush=True)
 
 mark("interpreter")
 for module in sys.argv.pop(1).split(","):
@@ -77,7 +77,7 @@ raise SystemExit(main())
 """`gpushare operator`, which says when it has come to the end of each stage, by what it logs."""
 
 
-async def one(plane: ControlPlane, kube: Kube, python: Path, tree: Path, lease: str, log: Path) -> Object:
+async def start_once(plane: ControlPlane, kube: Kube, python: Path, tree: Path, lease: str, log: Path) -> Object:
     """Seconds of each stage, by clock and CPU."""
     await kube.patch(GPU_SHARES, "scale", {"metadata": {"finalizers": []}}, manager="measurement")
     if lease == "none":
@@ -91,18 +91,18 @@ async def one(plane: ControlPlane, kube: Kube, python: Path, tree: Path, lease: 
         process = subprocess.Popen(command, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
     try:
         end = time.monotonic() + LIMIT_SECONDS
-        while not any(it["stage"] == STAGES[-1] for it in _marks(log)):
+        while not any(mark["stage"] == STAGES[-1] for mark in _marks(log)):
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"no first plan: see {log}, in a directory of --logs")
             await asyncio.sleep(0.1)
     finally:
         stop(process)
-    found, at, cpu = {}, began, 0.0
-    for it in _marks(log):
-        found[it["stage"]] = {"seconds": round(it["at"] - at, 3), "cpuSeconds": round(it["cpu"] - cpu, 3)}
-        at, cpu = it["at"], it["cpu"]
-    found["all"] = {"seconds": round(at - began, 3), "cpuSeconds": round(cpu, 3)}
-    return found
+    stages, at, cpu = {}, began, 0.0
+    for mark in _marks(log):
+        stages[mark["stage"]] = {"seconds": round(mark["at"] - at, 3), "cpuSeconds": round(mark["cpu"] - cpu, 3)}
+        at, cpu = mark["at"], mark["cpu"]
+    stages["all"] = {"seconds": round(at - began, 3), "cpuSeconds": round(cpu, 3)}
+    return stages
 
 
 def _marks(log: Path) -> list[Object]:
@@ -133,14 +133,14 @@ async def run(args: argparse.Namespace, compared: dict[str, Path], scratch: Path
                 for name, tree in compared.items():
                     for state in LEASE_STATES:
                         log = args.logs / f"{name}-{state}-{repeat}.log"
-                        found = await one(plane, kube, pythons[name], tree, state, log)
-                        print(f"{name} {state} {repeat}: {json.dumps(found)}", file=sys.stderr, flush=True)
+                        run_figures = await start_once(plane, kube, pythons[name], tree, state, log)
+                        print(f"{name} {state} {repeat}: {json.dumps(run_figures)}", file=sys.stderr, flush=True)
                         if repeat:
-                            runs[name][state].append(found)
+                            runs[name][state].append(run_figures)
         finally:
             await kube.close()
     return {
-        name: {state: summary(found) | {"runs": [run["all"] for run in found]} for state, found in by_state.items()}
+        name: {state: summary(starts) | {"runs": [run["all"] for run in starts]} for state, starts in by_state.items()}
         for name, by_state in runs.items()
     }
 
@@ -154,10 +154,13 @@ def main() -> None:
     results.add_out(parser)
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="where to leave the operators' logs")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="gpushare-scale-") as scratch, trees(args.before, Path(scratch)) as found:
+    with (
+        tempfile.TemporaryDirectory(prefix="gpushare-scale-") as scratch,
+        trees(args.before, Path(scratch)) as compared,
+    ):
         args.logs = args.logs or Path(scratch)
         args.logs.mkdir(parents=True, exist_ok=True)
-        measured = asyncio.run(run(args, found, Path(scratch)))
+        measured = asyncio.run(run(args, compared, Path(scratch)))
     environment = {
         "nodes": args.nodes,
         "repeats": args.repeats,

@@ -258,28 +258,28 @@ async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: P
             ["-m", "measurements.scale.operator.watch", "--watch", kind, "--nodes", str(args.nodes)],
             REPOSITORY,
         )
-    found: dict[str, list[Object]] = {subject: [] for subject in subjects}
+    runs: dict[str, list[Object]] = {subject: [] for subject in subjects}
     for repeat in range(args.repeats):
         for subject, (command, tree) in subjects.items():
             copy, log = original.copy(scratch / f"{subject}-{repeat}"), scratch / f"{subject}-{repeat}.log"
             try:
                 with copy.running():
-                    one = await measured(copy, command, tree, args.nodes, args.seconds, log)
+                    figures = await measured(copy, command, tree, args.nodes, args.seconds, log)
             except (RuntimeError, TimeoutError) as error:
                 print(f"{subject} {repeat + 1}/{args.repeats} left out: {error}", file=sys.stderr, flush=True)
                 continue
-            found[subject].append(one)
-            print(f"{subject} {repeat + 1}/{args.repeats}: {json.dumps(one)}", file=sys.stderr, flush=True)
-        _write(args.out, result(found, sizes, environment(args)))
+            runs[subject].append(figures)
+            print(f"{subject} {repeat + 1}/{args.repeats}: {json.dumps(figures)}", file=sys.stderr, flush=True)
+        _write(args.out, result(runs, sizes, environment(args)))
 
 
-def result(found: dict[str, list[Object]], sizes: Object, measured_on: Object) -> Object:
+def result(runs: dict[str, list[Object]], sizes: Object, measured_on: Object) -> Object:
     return {
         "what": "python -m measurements.scale.operator.watch; MiB and CPU seconds of one process, see there",
         "environment": measured_on,
         "objectBytes": sizes,
-        "operator": {subject: summary(found[subject]) for subject in ("before", "after") if found.get(subject)},
-        "watch": {subject: summary(found[subject]) for subject in WATCHERS if found.get(subject)},
+        "operator": {subject: summary(runs[subject]) for subject in ("before", "after") if runs.get(subject)},
+        "watch": {subject: summary(runs[subject]) for subject in WATCHERS if runs.get(subject)},
     }
 
 
@@ -297,10 +297,10 @@ def environment(args: argparse.Namespace) -> Object:
     }
 
 
-def _write(out: Path | None, found: Object) -> None:
+def _write(out: Path | None, runs: Object) -> None:
     """JSON, with the runs of one figure on one line."""
-    text = json.dumps(found, indent=2)
-    results.write_text(re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda runs: f"[{' '.join(runs[1].split())}]", text), out)
+    text = json.dumps(runs, indent=2)
+    results.write_text(re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda match: f"[{' '.join(match[1].split())}]", text), out)
 
 
 def main() -> None:
