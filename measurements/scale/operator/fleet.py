@@ -20,9 +20,10 @@ two renewals of the operator's Lease is watched (`leaseGapSeconds`: it is renewe
 `taskset` binds all of it to some cores of a larger machine. `--before COMMIT` measures that commit too, from a copy of
 the same cluster.
 
-With `--trouble` no write to one of the pool's nodes is ever answered, and another one has a share that is refused, from
-before the first step on. Then there are the first two steps alone. `oneShare` waits for all other nodes of the pool,
-and `readySeconds` are those until the share's status says that their GPUs are ready.
+`--trouble` measures the first two steps alone, and once more in trouble (`beforeInTrouble`, `afterInTrouble`): from
+before the first step on no write to one of the pool's nodes is ever answered, and another one has a share that is
+refused. Then `oneShare` waits for all other nodes of the pool, and `readySeconds` are those until the share's status
+says that their GPUs are ready.
 """
 
 import argparse
@@ -33,7 +34,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -51,6 +52,7 @@ from measurements.scale.trees import trees
 from measurements.scale.usage import Usage
 from tests.cluster.control_plane import ControlPlane, connected, stop
 
+STEPS = ("oneShare", "manyShares", "limits", "changes")
 POOL_PART = 0.9
 SHARES = 100
 CHANGED_SHARES = 10
@@ -189,6 +191,15 @@ class Steps:
         self._left_out = left_out
         self._others = [base.name_of(number) for number in range(self._pool, nodes)][:SHARES]
 
+    async def step(self, name: str) -> Object:
+        steps = {
+            "oneShare": self._one_share,
+            "manyShares": self._many_shares,
+            "limits": self._limits,
+            "changes": self._changes,
+        }
+        return await steps[name]()
+
     def _assigned(self) -> int:
         objects = self._agents.gpu_nodes.objects.values()
         return sum(bool((obj.get("spec") or {}).get("assignments")) for obj in objects)
@@ -205,7 +216,7 @@ class Steps:
                 return False
         return True
 
-    async def one_share(self) -> Object:
+    async def _one_share(self) -> Object:
         await self._kube.create(GPU_SHARES, share("scale", "pool", "gpu"))
         began = time.monotonic()
 
@@ -234,7 +245,7 @@ class Steps:
             "readySeconds": round(ready_at, 2),
         }
 
-    async def many_shares(self) -> Object:
+    async def _many_shares(self) -> Object:
         shares = [f"one-{index:03}" for index in range(len(self._others))]
         await base.all_of(
             self._kube.create(GPU_SHARES, share(name, "kubernetes.io/hostname", node))
@@ -243,7 +254,7 @@ class Steps:
         seconds = await until(lambda: self._are(shares, "Ready"), self._process)
         return {"shares": len(shares), "seconds": round(seconds, 2), "sharesPerSecond": round(len(shares) / seconds, 1)}
 
-    async def limits(self) -> Object:
+    async def _limits(self) -> Object:
         changed = ["scale", *(f"one-{index:03}" for index in range(min(CHANGED_SHARES, len(self._others))))]
         patch = {"spec": {"clients": {"memory": {"default": "8Gi"}}}}
         for name in changed:
@@ -251,7 +262,7 @@ class Steps:
         seconds = await until(lambda: self._are(changed, "LimitsEnforced", observed=True), self._process)
         return {"shares": len(changed), "seconds": round(seconds, 2)}
 
-    async def changes(self) -> Object:
+    async def _changes(self) -> Object:
         await asyncio.sleep(10)
         before, began, done = Usage.of(self._process.pid).cpu, time.monotonic(), 0
         while (passed := time.monotonic() - began) < CHANGE_SECONDS:
@@ -273,7 +284,9 @@ async def fill(kube: Kube, nodes: int) -> None:
     )
 
 
-async def measured(plane: ControlPlane, python: Path, tree: Path, args: argparse.Namespace, log: Path) -> Object:
+async def measured(
+    plane: ControlPlane, python: Path, tree: Path, nodes: int, steps: Sequence[str], in_trouble: bool, log: Path
+) -> Object:
     command, environ = plane.as_in_a_pod(python, tree, base.operator_command())
     environ |= base.OPERATOR_ENVIRONMENT
     result: Object = results.runs_on(python)
@@ -281,7 +294,7 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, args: argparse
     agents, lease, stack = Agents(kube), LeaseWatch(kube), AsyncExitStack()
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=tree, env=environ, stdout=output, stderr=output)  # noqa: ASYNC220
-    tasks = [asyncio.create_task(work) for work in (agents.run(), lease.run(), base.renew(kube, args.nodes))]
+    tasks = [asyncio.create_task(work) for work in (agents.run(), lease.run(), base.renew(kube, nodes))]
     for task in tasks:
         task.add_done_callback(_said)
     try:
@@ -298,25 +311,22 @@ async def measured(plane: ControlPlane, python: Path, tree: Path, args: argparse
 
         result["agentsKnownSeconds"] = round(await until(reporting, process), 1)
         result["residentAtStartMib"] = round(Usage.of(process.pid).resident, 1)
-        if args.trouble:
+        if in_trouble:
             await stack.enter_async_context(trouble(kube, share(REFUSED_SHARE, "kubernetes.io/hostname", REFUSED_NODE)))
-        steps = Steps(kube, agents, process, args.nodes, 2 if args.trouble else 0)
-        named = {"oneShare": steps.one_share, "manyShares": steps.many_shares}
-        if not args.trouble:
-            named |= {"limits": steps.limits, "changes": steps.changes}
-        for name, step in named.items():
+        fleet = Steps(kube, agents, process, nodes, 2 if in_trouble else 0)
+        for name in steps:
             pids = {"operator": process.pid, **plane.pids, "agents": os.getpid()}
             before = {part: Usage.of(pid).cpu for part, pid in pids.items()}
             ticks = results.processor_ticks()
             try:
-                result[name] = await step()
+                result[name] = await fleet.step(name)
             except TimeoutError as error:
                 result[name] = {"failed": str(error)}
             for part, pid in pids.items():
                 result[name][f"{part}CpuSeconds"] = round(Usage.of(pid).cpu - before[part], 2)
             result[name]["idlePercent"] = results.idle_percent(ticks)
             result[name]["load"] = results.load()
-            print(f"{tree.name} {name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
+            print(f"{log.stem} {name}: {json.dumps(result[name])}", file=sys.stderr, flush=True)
         usage = Usage.of(process.pid)
         result |= {"residentMib": round(usage.resident, 1), "peakMib": round(usage.peak, 1)}
     except RuntimeError as error:
@@ -358,10 +368,15 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
             **results.machine(),
         },
     }
+    steps = STEPS[:2] if args.trouble else STEPS
     with trees(args.before, scratch) as compared:
-        for name, tree in compared.items():
+        runs = [(which, which, False) for which in compared]
+        if args.trouble:
+            runs += [(f"{which}InTrouble", which, True) for which in compared]
+        for name, which, in_trouble in runs:
+            python, tree, log = pythons[which], compared[which], args.logs / f"{name}.log"
             with original.copy(scratch / f"{name}-cluster").running() as plane:
-                figures[name] = await measured(plane, pythons[name], tree, args, args.logs / f"{name}.log")
+                figures[name] = await measured(plane, python, tree, args.nodes, steps, in_trouble, log)
             print(f"{name}: {json.dumps(figures[name])}", file=sys.stderr, flush=True)
             if args.out is not None:
                 results.write(figures, args.out)
@@ -372,7 +387,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--before", metavar="COMMIT", help="measure the operator of this commit too")
-    parser.add_argument("--trouble", action="store_true", help="beside a node that hangs and a share that is refused")
+    parser.add_argument("--trouble", action="store_true", help="beside a node that hangs and a refused share, too")
     results.add_pythons(parser)
     results.add_out(parser)
     parser.add_argument("--logs", type=Path, metavar="DIRECTORY", help="where to leave the operators' logs")

@@ -1,4 +1,4 @@
-"""A node whose writes never end, and a share that is refused: what `fleet --trouble` measures an operator beside.
+"""A node whose writes never end, and a share that is refused: the trouble of `fleet --trouble`.
 
 The API server asks two webhooks: one accepts connections and never answers, the other listens nowhere.
 """
