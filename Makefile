@@ -6,8 +6,8 @@ SHELL := /bin/bash
 PY    ?= python3
 CACHE := $(if $(GPUSHARE_CACHE),$(GPUSHARE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/gpushare)
 NAME  ?= test
-# The tests wait more than they compute, so more of them than cores run at once.
-JOBS     ?= 4
+# The tests wait more than they compute, so more of them than cores run at once; whoever is done takes over from others.
+JOBS     ?= 6
 CLUSTERS ?= auto
 # A shared machine stalls for seconds at times; what passed only on a later try is listed as RERUN.
 RERUNS   ?= 2
@@ -124,12 +124,12 @@ audit: venv $(AUDIT)/.complete ## known vulnerabilities of the locked packages; 
 	@$(BIN)/python -m release.audit $(if $(IF_REACHABLE),--if-reachable) $(AUDIT)/bin/pip-audit
 
 .PHONY: unit
-unit: venv ## the tests that need no cluster, JOBS=4 at once
-	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
+unit: venv ## the tests that need no cluster, JOBS=6 at once
+	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --dist worksteal --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
 
 .PHONY: test-measurements
-test-measurements: venv ## the tests of what measures, of its results and of its pages: they need no cluster, JOBS=4 at once
-	@$(AS_ROOT) $(BIN)/python -m pytest measurements/tests -n $(JOBS) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
+test-measurements: venv ## the tests of what measures, of its results and of its pages: they need no cluster, JOBS=6 at once
+	@$(AS_ROOT) $(BIN)/python -m pytest measurements/tests -n $(JOBS) --dist worksteal --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
 
 .PHONY: cluster-test
 cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once
