@@ -7,7 +7,6 @@ daemon lets it go, when the next container comes.
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 
 from gpushare.mps.control import RefusedError, shown_mib
 from gpushare.mps.control_v3 import DEFAULT_NAMESPACE, SERVER, ControlProgramV3, MpsNamespace
@@ -18,28 +17,25 @@ from gpushare.mps.wire import DaemonLimits, GpuGrants, ServedClients, TurnReques
 _NEW = ".namespace.new"
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    threads: int
-    memory_mib: int
-    priority: int
+def covers(limits: DaemonLimits, shown: MpsNamespace) -> bool:
+    """Whether a namespace gives no more than these limits."""
+    return (
+        shown.threads <= limits.threads
+        and shown.memory_mib is not None
+        and shown.memory_mib <= limits.memory_mib
+        and shown.priority >= limits.priority
+    )
 
-    def cover(self, shown: MpsNamespace) -> bool:
-        """Whether a namespace gives no more than these."""
-        return (
-            shown.threads <= self.threads
-            and shown.memory_mib is not None
-            and shown.memory_mib <= self.memory_mib
-            and shown.priority >= self.priority
-        )
 
-    def agree(self, shown: MpsNamespace) -> bool:
-        """The documentation does not say how a limit is rounded; v2 shows whole GiB from 1 GiB on."""
-        return (
-            shown.threads == self.threads
-            and shown.memory_mib in (self.memory_mib, shown_mib(self.memory_mib))
-            and shown.priority == self.priority
-        )
+def agrees(limits: DaemonLimits, shown: MpsNamespace) -> bool:
+    """Whether a namespace has these limits. The documentation does not say how one is rounded; v2 shows whole GiB from
+    1 GiB on.
+    """
+    return (
+        shown.threads == limits.threads
+        and shown.memory_mib in (limits.memory_mib, shown_mib(limits.memory_mib))
+        and shown.priority == limits.priority
+    )
 
 
 class Namespaces:
@@ -49,7 +45,7 @@ class Namespaces:
         self._gpu = gpu
         self._control = control
         self._server = 0
-        self._prepared: dict[str, _Limits] = {}
+        self._prepared: dict[str, DaemonLimits] = {}
         self._published: list[int] | None = None
 
     def prepare(self, server: int, ceiling: DaemonLimits, request: TurnRequest) -> str:
@@ -59,8 +55,10 @@ class Namespaces:
             raise RefusedError("namespace", f"{name!r} names no container's namespace")
         if server != self._server:
             self._server, self._prepared = server, {}
-        limits = _Limits(
-            min(request.threads, ceiling.threads), min(request.memory_mib, ceiling.memory_mib), ceiling.priority
+        limits = DaemonLimits(
+            threads=min(request.threads, ceiling.threads),
+            memory_mib=min(request.memory_mib, ceiling.memory_mib),
+            priority=ceiling.priority,
         )
         if self._prepared.get(name) != limits:
             self._prepared.pop(name, None)
@@ -68,7 +66,7 @@ class Namespaces:
                 self._prepared[name] = limits
         return name
 
-    def _make(self, name: str, limits: _Limits) -> bool:
+    def _make(self, name: str, limits: DaemonLimits) -> bool:
         """All of it may have been done before, by a supervisor that has ended since. False: the namespace has less than
         these limits, because the daemon changes none that has clients.
         """
@@ -76,14 +74,14 @@ class Namespaces:
         self._delete_unused(set(known) - {name, DEFAULT_NAMESPACE})
         if name not in known:
             self._control.create_namespace(name)
-        if name not in known or not limits.agree(known[name]):
+        if name not in known or not agrees(limits, known[name]):
             with suppress(RefusedError):  # what it shows then decides
                 self._control.set_namespace(name, limits.threads, limits.memory_mib, limits.priority)
         shown = self._control.namespaces().get(name)
-        if shown is None or not (limits.agree(shown) or limits.cover(shown)):
+        if shown is None or not (agrees(limits, shown) or covers(limits, shown)):
             raise RefusedError(f"namespace set {name}", f"it shows {shown} where {limits} are wanted")
         self._link(name, shown)
-        return limits.agree(shown)
+        return agrees(limits, shown)
 
     def _delete_unused(self, names: set[str]) -> None:
         """Those of containers that the agent no longer names; one with clients is refused, and stays."""
