@@ -55,11 +55,11 @@ class NodeCache:
 
     def gpu_node(self) -> GpuNode | None:
         """A spec or status that cannot be read, such as another release's, counts as one without news."""
-        found = self.raw_gpu_node()
-        if found is None:
+        raw = self.raw_gpu_node()
+        if raw is None:
             return None
-        if self._gpu_node is None or self._gpu_node[0] is not found:
-            self._gpu_node = found, self._validated(found)
+        if self._gpu_node is None or self._gpu_node[0] is not raw:
+            self._gpu_node = raw, self._validated(raw)
         return self._gpu_node[1]
 
     def published_findings(self) -> list[Finding]:

@@ -100,8 +100,8 @@ def _concerns_us(container: Container) -> bool:
 
 def _foreign(container: Container) -> list[str]:
     """Extended resources of others, NVIDIA's first: a share may give whole GPUs under any of these names."""
-    found = (name for name in requested_resources(container) if "/" in name and not _is_ours(name))
-    return sorted(found, key=lambda name: (not name.startswith(names.NVIDIA_RESOURCES), name))
+    named = (name for name in requested_resources(container) if "/" in name and not _is_ours(name))
+    return sorted(named, key=lambda name: (not name.startswith(names.NVIDIA_RESOURCES), name))
 
 
 def _is_ours(resource: str) -> bool:
@@ -146,8 +146,8 @@ def _items(listed: Iterable[Mapping[str, Any]] | None, *fields: str, most: int =
 
 def _fields(source: Mapping[str, Any], *fields: str) -> Object:
     """Those that are there and are no lists or objects."""
-    found = ((field, source.get(field)) for field in fields)
-    return {field: _bounded(value) for field, value in found if isinstance(value, str | int | float)}
+    named = ((field, source.get(field)) for field in fields)
+    return {field: _bounded(value) for field, value in named if isinstance(value, str | int | float)}
 
 
 def _bounded(value: Any) -> Any:

@@ -109,7 +109,7 @@ class ArrivalLog:
         ticks; the arrival of an earlier process with the same PID is not its own.
         """
         gpu = self._gpus.get(uuid)
-        arrived = {one.pid: one.at for one in (*gpu.kept, *gpu.listed)} if gpu is not None else {}
+        arrived = {arrival.pid: arrival.at for arrival in (*gpu.kept, *gpu.listed)} if gpu is not None else {}
         started = dict(processes)
         return {pid: at for pid, at in arrived.items() if pid in started and at * TICKS_PER_SECOND >= started[pid]}
 

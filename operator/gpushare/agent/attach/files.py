@@ -68,11 +68,11 @@ class GrantFiles:
     def _granted(self, holders: PartHolders, share: ShareName, uuid: Uuid) -> list[GrantedPod]:
         if (share, uuid) in self._pods:
             return self._pods[share, uuid]
-        found = granted_pods(holders, share, uuid)
-        if found.left_out:
+        granted = granted_pods(holders, share, uuid)
+        if granted.left_out:
             text = "GPU %s: grants.json has no room for all containers of %s: those left out cannot attach"
-            self._problems.log(text, uuid, first_names(found.left_out, MAX_PODS_NAMED), key=("room", uuid))
+            self._problems.log(text, uuid, first_names(granted.left_out, MAX_PODS_NAMED), key=("room", uuid))
         else:
             self._problems.clear(("room", uuid))
-        self._pods[share, uuid] = list(found.pods)
+        self._pods[share, uuid] = list(granted.pods)
         return self._pods[share, uuid]

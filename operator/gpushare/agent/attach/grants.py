@@ -77,14 +77,14 @@ def granted_pods(holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedP
     by_pod: dict[tuple[str, str], set[ShareGpu]] = {}
     for (namespace, name, _), place in holders.places.items():
         by_pod.setdefault((namespace, name), set()).add(place)
-    found = []
+    pods = []
     for uid, pod in holders.pods.items():
         places = by_pod.get((pod["metadata"]["namespace"], pod["metadata"]["name"]), set())
         if not has_ended(pod) and ((share, uuid) in places or (not places and _may_initialise(pod))):
             granted = _granted_pod(uid, pod, holders, share, uuid)
             if any(container.grant for container in granted.containers):
-                found.append((_rank(granted, listed=bool(places)), granted))
-    return _within_bounds([granted for _, granted in sorted(found, key=lambda ranked: ranked[0])])
+                pods.append((_rank(granted, listed=bool(places)), granted))
+    return _within_bounds([granted for _, granted in sorted(pods, key=lambda ranked: ranked[0])])
 
 
 def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedPod:
@@ -133,7 +133,7 @@ def _rank(pod: GrantedPod, *, listed: bool) -> tuple[bool, bool, str, str, str]:
 
 
 def _within_bounds(pods: list[GrantedPod]) -> GrantedPods:
-    room = MAX_BYTES - _HEAD_BYTES
+    bytes_left = MAX_BYTES - _HEAD_BYTES
     chosen: list[list[GrantedContainer]] = [[] for _ in pods]
     parts = [[container for container in pod.containers if container.grant] for pod in pods]
     others = [[container for container in pod.containers if not container.grant] for pod in pods]
@@ -146,12 +146,12 @@ def _within_bounds(pods: list[GrantedPod]) -> GrantedPods:
         for pod, kept, wanted in zip(pods[:MAX_PODS], chosen, some, strict=False):
             if number > 0 and not kept:
                 continue
-            room -= _POD_BYTES + len(f"{pod.uid}{pod.namespace}{pod.name}") if number == 0 else 0
+            bytes_left -= _POD_BYTES + len(f"{pod.uid}{pod.namespace}{pod.name}") if number == 0 else 0
             for container in wanted[: MAX_CONTAINERS - len(kept)]:
                 size = _CONTAINER_BYTES + len(container.name) + len(container.id)
-                if size > room:
+                if size > bytes_left:
                     break
-                room -= size
+                bytes_left -= size
                 kept.append(container)
     kept_pods = [
         GrantedPod(uid=pod.uid, namespace=pod.namespace, name=pod.name, containers=kept)

@@ -54,7 +54,7 @@ class RefusalReports:
         """What is new in broker.json. `pods`: this node's, by the uid in the names of their cgroups."""
         before = self._seen.get(state.uuid, {})
         self._seen[state.uuid] = {_key(refusal): refusal for refusal in state.refusals}
-        found = []
+        new = []
         for key, refusal in self._seen[state.uuid].items():
             known = before.get(key)
             if known is not None and refusal.at <= known.at:
@@ -63,8 +63,8 @@ class RefusalReports:
             # A lower count is that of a broker that started anew, or one that had forgotten the container.
             more = refusal.count - (known.count if known is not None and known.count < refusal.count else 0)
             events = tuple(self._events(refusal, state.uuid, share, pods.get(refusal.pod_uid), happened=again))
-            found.append(NewRefusal(share, refusal.reason, more if again else 0, events))
-        return found
+            new.append(NewRefusal(share, refusal.reason, more if again else 0, events))
+        return new
 
     def keep(self, present: Mapping[Uuid, object]) -> None:
         """Forgets every other GPU."""

@@ -42,32 +42,32 @@ class OddVariable:
 
 def odd_variables(environment: Mapping[str, str], grant: ClientGrant) -> list[OddVariable]:
     """What in a process' environment says something else than at most its grant. An unset variable says nothing."""
-    found = []
+    odd = []
     threads = environment.get(names.ENV_THREADS)
     if threads is not None and not (_THREADS.fullmatch(threads) and float(threads) <= grant.threads):
         effect = f"it has no effect, the process has {grant.threads} % of the SMs"
-        found.append(OddVariable(names.ENV_THREADS, threads, str(grant.threads), effect))
+        odd.append(OddVariable(names.ENV_THREADS, threads, str(grant.threads), effect))
     memory = environment.get(names.ENV_MEMORY)
     if memory is not None:
         read = _MEMORY.fullmatch(memory)
         granted = memory_variable(grant.memory_mib)
         if read is None:
             effect = "CUDA may not be able to read it, and then holds no memory limit for this process"
-            found.append(OddVariable(names.ENV_MEMORY, memory, granted, effect))
+            odd.append(OddVariable(names.ENV_MEMORY, memory, granted, effect))
         elif int(read[1]) * _MIB[read[2]] > grant.memory_mib:
             effect = f"it has no effect, the process has {grant.memory_mib} MiB"
-            found.append(OddVariable(names.ENV_MEMORY, memory, granted, effect))
-    return found
+            odd.append(OddVariable(names.ENV_MEMORY, memory, granted, effect))
+    return odd
 
 
 def read_environments(arrivals: Iterable[Arrival], proc: Path) -> dict[int, dict[str, str]]:
     """Of those that still run in the pod that attached. May block for as long as a process keeps its memory locked."""
-    found = {}
+    environments = {}
     for arrival in arrivals:
         environment = read_environment(arrival.pid, LIMIT_VARIABLES, proc)
         if environment and owner_among(read_owners(arrival.pid, proc) or (), {arrival.pod_uid}) is not None:
-            found[arrival.pid] = environment
-    return found
+            environments[arrival.pid] = environment
+    return environments
 
 
 class VariableReports:
@@ -80,9 +80,9 @@ class VariableReports:
     def new(self, state: BrokerState) -> list[Arrival]:
         """Processes of pods that attached since the last call."""
         since = self._seen.get(state.uuid, self._started)
-        found = [arrival for arrival in state.arrivals if arrival.at > since and arrival.pod_uid]
+        arrivals = [arrival for arrival in state.arrivals if arrival.at > since and arrival.pod_uid]
         self._seen[state.uuid] = max((arrival.at for arrival in state.arrivals), default=since)
-        return found
+        return arrivals
 
     def keep(self, present: Mapping[Uuid, object]) -> None:
         """Forgets every other GPU."""

@@ -60,7 +60,7 @@ class GoneClaims:
     async def _is_gone(self, claim: PreparedClaim) -> bool:
         """Whether the API server has no such claim, or another one of its name."""
         try:
-            found = await self._kube.find(RESOURCE_CLAIMS, claim.name, claim.namespace)
+            present = await self._kube.find(RESOURCE_CLAIMS, claim.name, claim.namespace)
         except API_ERRORS:
             return False
-        return found is None or found["metadata"].get("uid") != claim.uid
+        return present is None or present["metadata"].get("uid") != claim.uid

@@ -158,7 +158,7 @@ class PreparedClaims:
         for pod in pods if by_name else ():
             for name in {use.claim for use in uses(pod)}:
                 users.setdefault((pod["metadata"]["namespace"], name), []).append(pod)
-        found = {}
+        used = {}
         for key, claim in by_name.items():
             user = _user(claim, users.get(key, ()))
             if user is None:
@@ -167,15 +167,15 @@ class PreparedClaims:
                 for part in claim.parts:
                     if use.of(claim.name, part.request):
                         where = (claim.namespace, user["metadata"]["name"], use.container)
-                        found[where] = ClaimUse((part.grant.share, part.uuid), part.grant)
-        return found
+                        used[where] = ClaimUse((part.grant.share, part.uuid), part.grant)
+        return used
 
     def pods(self, pods: Iterable[Object]) -> dict[ShareGpu, frozenset[str]]:
         """Those of `pods` that hold a part of each GPU, as namespace/name."""
-        found: dict[ShareGpu, set[str]] = {}
+        holders: dict[ShareGpu, set[str]] = {}
         for (namespace, pod, _), used in self.containers(pods).items():
-            found.setdefault(used.share_gpu, set()).add(f"{namespace}/{pod}")
-        return {share_gpu: frozenset(whole_names) for share_gpu, whole_names in found.items()}
+            holders.setdefault(used.share_gpu, set()).add(f"{namespace}/{pod}")
+        return {share_gpu: frozenset(whole_names) for share_gpu, whole_names in holders.items()}
 
     def _read_all(self) -> None:
         """Without invalid specs: another release wrote them, and their containers still need them."""

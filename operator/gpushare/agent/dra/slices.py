@@ -51,7 +51,7 @@ def device(info: GpuInfo, share: GpuShare, driver: DriverVersions | None, closed
         return None
     threads, burst = clients.threads, share.claimable_burst_mib(info.memory_mib)
     most_burst = min(share.memory_limit_max_mib - LEAST_MEMORY_MIB, burst)
-    found: Object = {
+    published: Object = {
         "name": names.device_name(info.uuid),
         "attributes": _attributes(info, share, driver),
         "capacity": {
@@ -67,7 +67,7 @@ def device(info: GpuInfo, share: GpuShare, driver: DriverVersions | None, closed
         },
         "allowMultipleAllocations": True,
     }
-    return tainted(found, closed) if closed else found
+    return tainted(published, closed) if closed else published
 
 
 def tainted(device: Object, why: str) -> Object:

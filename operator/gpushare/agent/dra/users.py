@@ -43,30 +43,30 @@ def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
 
     `others`: names of the namespace's claims that are prepared already. Errors: ClaimRefused.
     """
-    found = list(uses(pod))
+    used = list(uses(pod))
     for part in claim.parts:
-        several = [use.container for use in found if use.of(claim.name, part.request)]
+        several = [use.container for use in used if use.of(claim.name, part.request)]
         if len(several) > 1:
             listed = ", ".join(several)
             raise ClaimRefused(
                 f"{claim} is used by containers {listed}: a claim is one container's; write one for each"
             )
-    for container in dict.fromkeys(use.container for use in found):
-        mapped = [use for use in found if use.container == container]
+    for container in dict.fromkeys(use.container for use in used):
+        mapped = [use for use in used if use.container == container]
         parts = [part for part in claim.parts if any(use.of(claim.name, part.request) for use in mapped)]
         if len(parts) > 1:
             raise ClaimRefused(
                 f"container {container} uses {len(parts)} parts of {claim}: it reaches one GPU; write a claim of one "
                 "request for each container"
             )
-    mine = {use.container for use in found if use.claim == claim.name}
+    mine = {use.container for use in used if use.claim == claim.name}
     for container in (pod.get("spec") or {}).get("initContainers") or ():
         if container["name"] in mine and container.get("restartPolicy") != "Always":
             raise ClaimRefused(
                 f"init container {container['name']} uses {claim}: one that ends has no preStop hook; make it a "
                 "sidecar (restartPolicy: Always) or do its work in an ordinary container"
             )
-    for use in found:
+    for use in used:
         if use.container in mine and use.claim != claim.name and use.claim in others:
             raise ClaimRefused(
                 f"container {use.container} uses {claim} and ResourceClaim {claim.namespace}/{use.claim}: "

@@ -97,7 +97,7 @@ def downtime_events(
         lost = lost_clients(state.last_failure, state.lost_contexts - before.lost_contexts)
         note = f"GPU {uuid}: {lost}. {when}. {_clients_before(before.clients)}"
         yield Event(regarding, "Warning", EventReason.DAEMON_RESTARTED, "Supervise", note, uuid, happened=True)
-    deleted = {_name(it) for it in ended if _is_deleted(pods.get(it.pod_uid))}
+    deleted = {_name(client) for client in ended if _is_deleted(pods.get(client.pod_uid))}
     if deleted:
         since = "has met a fatal fault since" if fault else "has met no fault since"
         note = (
@@ -155,7 +155,7 @@ class Handover:
         """Those that have ended although no agent asked the GPU's MPS daemon to terminate them."""
         read = read_model(gpu_dir(self._root, uuid).endings, TerminationFile)
         terminated = {identity(record) for record in (read.value.asked if read.value else ())}
-        return [it for it in clients if not is_alive(it, self._proc) and identity(it) not in terminated]
+        return [client for client in clients if not is_alive(client, self._proc) and identity(client) not in terminated]
 
     def save(self, uuid: Uuid, state: DaemonState, reading: Reading | None, at: float) -> None:
         """Writes a note if something changed, or if one is due.

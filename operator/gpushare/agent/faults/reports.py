@@ -91,9 +91,9 @@ def gpu_health(
         clients=tuple(sorted(clients)),
         absent=absent,
         arrived=tuple(
-            ArrivedClient(pods[one.pod_uid], one.container, one.pid, one.at)
-            for one in attaches.latest
-            if one.pod_uid in pods
+            ArrivedClient(pods[arrival.pod_uid], arrival.container, arrival.pid, arrival.at)
+            for arrival in attaches.latest
+            if arrival.pod_uid in pods
         ),
     )
     if state is None:
@@ -138,7 +138,7 @@ class FaultReports:
 
     def update(self, gpus: Iterable[GpuHealth], now: float) -> list[Event]:
         """The events about what changed since the last call. `gpus`: all GPUs of shares."""
-        found: list[Event] = []
+        events: list[Event] = []
         present = {health.uuid: health for health in gpus}
         self._known = {uuid: known for uuid, known in self._known.items() if uuid in present}
         for uuid, health in present.items():
@@ -146,16 +146,16 @@ class FaultReports:
             if known is None:
                 self._known[uuid] = known = _Known(health, health.lost_contexts)
                 _remember(known, health, now)
-                found += self._reasons(health, replace(health, reason=DaemonReason.READY))
+                events += self._reasons(health, replace(health, reason=DaemonReason.READY))
                 continue
             _remember(known, health, now)
             if health.counted and not known.health.counted:  # these are past counts, as at the first sight of a GPU
                 known.health = replace(health, reason=known.health.reason)
                 known.reported_lost = health.lost_contexts
             counted = _counted(health, known.health)
-            found += self._changes(known, counted, now)
+            events += self._changes(known, counted, now)
             known.health = counted
-        return found
+        return events
 
     def _changes(self, known: _Known, health: GpuHealth, now: float) -> Iterator[Event]:
         before = known.health
@@ -212,7 +212,7 @@ def _remember(known: _Known, health: GpuHealth, now: float) -> None:
         before = known.clients.get(name)
         known.clients[name] = _Client(now, before.absent if before else health.absent.get(name, -math.inf))
     if health.clients:
-        known.clients = {name: it for name, it in known.clients.items() if now - it.last < SUSPECT_SECONDS}
+        known.clients = {name: client for name, client in known.clients.items() if now - client.last < SUSPECT_SECONDS}
 
 
 def has_counted(before: int, now: int) -> bool:
@@ -228,14 +228,14 @@ def lost_clients(failure: str, contexts: int) -> str:
 
 def _recent(known: _Known, now: float) -> str:
     """After a space, who may have been a client when the daemon ended; empty where nobody was."""
-    recent = sorted(name for name, it in known.clients.items() if now - it.last < SUSPECT_SECONDS)
+    recent = sorted(name for name, client in known.clients.items() if now - client.last < SUSPECT_SECONDS)
     return f" Pods with a part of the GPU: {first_names(recent, MAX_SUSPECTS_NAMED)}." if recent else ""
 
 
 def _suspects(known: _Known) -> dict[str, float]:
     """When each was seen last. Pods without a slot when the Xid arrived are not suspects: most likely they wait."""
     reported_at = max((at for at, _ in known.xids), default=math.inf)
-    return {name: it.last for name, it in known.clients.items() if it.absent < reported_at}
+    return {name: client.last for name, client in known.clients.items() if client.absent < reported_at}
 
 
 def _fault_note(health: GpuHealth, known: _Known, now: float) -> str:
@@ -245,8 +245,11 @@ def _fault_note(health: GpuHealth, known: _Known, now: float) -> str:
 
 def _arrivals(health: GpuHealth, now: float) -> str:
     """Who attached last, after a space; empty where nobody did."""
-    recent = [one for one in health.arrived if 0 <= now - one.at <= ARRIVAL_SECONDS]
-    listed = [f"{one.pod} (container {one.container}, PID {one.pid}) {now - one.at:.1f} s ago" for one in recent]
+    recent = [arrival for arrival in health.arrived if 0 <= now - arrival.at <= ARRIVAL_SECONDS]
+    listed = [
+        f"{arrival.pod} (container {arrival.container}, PID {arrival.pid}) {now - arrival.at:.1f} s ago"
+        for arrival in recent
+    ]
     return f" The latest to attach: {first_names(listed, MAX_ARRIVALS_NAMED)}." if listed else ""
 
 

@@ -74,10 +74,10 @@ class Gate:
     def uuids(self) -> set[Uuid]:
         """GPUs whose gate is open, with those that an earlier agent opened. OSError: the directory cannot be read."""
         try:
-            found = [entry.name for entry in self._directory.iterdir()]
+            files = [entry.name for entry in self._directory.iterdir()]
         except FileNotFoundError:
             return set()
-        return {name[len(PREFIX) : -len(SUFFIX)] for name in found if name.startswith(PREFIX) and name.endswith(SUFFIX)}
+        return {name[len(PREFIX) : -len(SUFFIX)] for name in files if name.startswith(PREFIX) and name.endswith(SUFFIX)}
 
     def text(self) -> str:
         """All that is in the specs. OSError: they cannot be read."""

@@ -143,19 +143,19 @@ def _entries(mount: Path, folder: str, patterns: tuple[str, ...]) -> dict[str, s
     real = resolve(mount, folder)
     if real is None:
         return {}
-    found = {}
+    files = {}
     for entry in (mount / real.lstrip("/")).iterdir():
         if any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns):
             path = resolve(mount, f"{folder}/{entry.name}")
             if path is not None:
-                found[entry.name] = path
-    return found
+                files[entry.name] = path
+    return files
 
 
 def _programs(mount: Path, folder: str) -> dict[str, str]:
     """Without scripts: some installers wrap the driver's programs, and a container lacks the paths in a wrapper."""
-    found = _entries(mount, folder, (*EXECUTABLES, *TOOLS))
-    return {name: path for name, path in found.items() if _is_program(mount / path.lstrip("/"))}
+    files = _entries(mount, folder, (*EXECUTABLES, *TOOLS))
+    return {name: path for name, path in files.items() if _is_program(mount / path.lstrip("/"))}
 
 
 def _is_program(path: Path) -> bool:

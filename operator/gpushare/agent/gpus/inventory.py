@@ -142,9 +142,9 @@ class Inventory:
         """Of those that were read now. In one call for all GPUs, since each call is a thread."""
         new = [view for view in views if not view.lost and view is not self.views.get(view.info.uuid)]
         pids = {view.info.uuid: {process.pid for process in view.processes.compute} for view in new}
-        found = await self._commands({pid for of_gpu in pids.values() for pid in of_gpu})
+        names = await self._commands({pid for of_gpu in pids.values() for pid in of_gpu})
         return [
-            replace(view, commands={pid: found[pid] for pid in pids[view.info.uuid] & found.keys()})
+            replace(view, commands={pid: names[pid] for pid in pids[view.info.uuid] & names.keys()})
             if view.info.uuid in pids
             else view
             for view in views
@@ -152,12 +152,12 @@ class Inventory:
 
     async def _commands(self, wanted: Collection[int]) -> dict[int, str]:
         try:
-            found = await self._proc_caller.call(lambda: {pid: self._command(pid) for pid in wanted}) if wanted else {}
+            names = await self._proc_caller.call(lambda: {pid: self._command(pid) for pid in wanted}) if wanted else {}
         except HungError as error:
             self._problems.log("%s", error, key="commands")
             return {}
         self._problems.clear("commands")
-        return found
+        return names
 
     def _read_now(self, info: GpuInfo) -> GpuView:
         seen_at = self._clock()
@@ -198,9 +198,9 @@ def described(info: GpuInfo, mode: ComputeMode) -> Gpu:
 
 def _unusable(listed: Collection[GpuInfo]) -> dict[Uuid, str]:
     """Those that nobody can be given, each with a sentence. Bounds are the API's: a GpuNode holds what is usable."""
-    found = {info.uuid: why for info in listed if (why := _implausible(info))}
+    unusable = {info.uuid: why for info in listed if (why := _implausible(info))}
     many = Counter(info.uuid for info in listed)
-    return found | {uuid: f"NVML lists more than one GPU as {uuid}" for uuid, count in many.items() if count > 1}
+    return unusable | {uuid: f"NVML lists more than one GPU as {uuid}" for uuid, count in many.items() if count > 1}
 
 
 def _implausible(info: GpuInfo) -> str:

@@ -31,12 +31,12 @@ class XidWatch:
         """Runs until cancelled."""
         while True:
             try:
-                found = await self._caller.call(self._nvml.wait_for_xids, WAIT_SECONDS)
+                xids = await self._caller.call(self._nvml.wait_for_xids, WAIT_SECONDS)
                 self._problems.clear()
             except (NvmlError, HungError) as error:
                 self._problems.log("Xids are not known: %s", error)
                 await asyncio.sleep(self._retry_seconds)
                 continue
-            for xid in found:
+            for xid in xids:
                 LOG.warning("GPU %s: Xid %d", xid.uuid, xid.number)
                 self._seen(xid)

@@ -24,13 +24,13 @@ class DuplicateAllocations:
     def look(self, view: KubeletView, pods: Iterable[Object]) -> list[Event]:
         """The events of this reading; the next one gives the same again. `pods`: this node's, from the API server."""
         running = {(pod["metadata"]["namespace"], pod["metadata"]["name"]): pod for pod in pods if not has_ended(pod)}
-        found = [
+        shared = [
             (slot, holders)
             for slot, containers in view.holders.items()
-            if len(holders := frozenset(one for one in containers if one[:2] in running)) > 1
+            if len(holders := frozenset(container for container in containers if container[:2] in running)) > 1
         ]
-        self._since = {case: self._since.get(case, view.started) for case in found}
-        lasting = [case for case in found if view.started - self._since[case] >= LASTING_SECONDS]
+        self._since = {case: self._since.get(case, view.started) for case in shared}
+        lasting = [case for case in shared if view.started - self._since[case] >= LASTING_SECONDS]
         return [event for slot, holders in lasting for event in _events(slot, holders, running, slot[:2] in view.whole)]
 
 

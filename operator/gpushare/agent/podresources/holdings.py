@@ -57,10 +57,10 @@ class KubeletView:
 
     def pods(self) -> dict[ShareGpu, frozenset[str]]:
         """The pods that hold slots of each share and GPU, as namespace/name."""
-        found: dict[ShareGpu, frozenset[str]] = {}
+        holders: dict[ShareGpu, frozenset[str]] = {}
         for (share, uuid, _), containers in self.holders.items():
-            found[share, uuid] = found.get((share, uuid), frozenset()) | _pods(containers)
-        return found
+            holders[share, uuid] = holders.get((share, uuid), frozenset()) | _pods(containers)
+        return holders
 
     def share_gpus(self) -> dict[ContainerName, ShareGpu]:
         """The share and GPU of each container's slot; a container has one. Without whole GPUs."""
@@ -73,11 +73,11 @@ class KubeletView:
 
     def whole_gpus(self) -> dict[ContainerName, list[ShareGpu]]:
         """The whole GPUs of each container that has some."""
-        found: dict[ContainerName, list[ShareGpu]] = {}
+        held: dict[ContainerName, list[ShareGpu]] = {}
         for (share, uuid, _), containers in sorted(self.holders.items()):
             for container in containers if (share, uuid) in self.whole else ():
-                found.setdefault(container, []).append((share, uuid))
-        return found
+                held.setdefault(container, []).append((share, uuid))
+        return held
 
 
 def view(
@@ -105,7 +105,9 @@ def view(
         frozenset((share, uuid) for (_, uuid), share in whole.items()),
         _by_resource(allocatable),
         _by_resource((device.resource, device.id) for device in held),
-        Counter(resource for resource, *_ in {(it.resource, it.namespace, it.pod, it.container) for it in held}),
+        Counter(
+            resource for resource, *_ in {(item.resource, item.namespace, item.pod, item.container) for item in held}
+        ),
     )
 
 

@@ -104,15 +104,15 @@ class KubeletReader:
         whole = self._whole()
         resources = {resource for resource, _ in whole}
         try:
-            found = await self._read(whole)
+            reading = await self._read(whole)
         except PodResourcesError as error:
             self._note(str(error))
             return
         pods = self._pods()
-        problem = None if pods is None else validate_listing(found.asking, pods, resources)
+        problem = None if pods is None else validate_listing(reading.asking, pods, resources)
         self._note(problem or "")
         if problem is None:
-            self.view, self._believed = found, pods is None
+            self.view, self._believed = reading, pods is None
         elif self._believed and pods is not None and validate_listing(_asking(self.view), pods, resources) is not None:
             # As after a restart together with the kubelet: its first list, too, was one before it knew its pods.
             self.view = None

@@ -79,8 +79,8 @@ def read(pid: int, proc: Path = PROC) -> Process | None:
 
 def read_all(pids: Iterable[int], proc: Path) -> list[Process]:
     """Those of `pids` that exist."""
-    found = (read(pid, proc) for pid in pids)
-    return [process for process in found if process is not None]
+    processes = (read(pid, proc) for pid in pids)
+    return [process for process in processes if process is not None]
 
 
 def read_has_mount(pid: int, path: str, proc: Path = PROC) -> bool | None:
@@ -104,9 +104,9 @@ def ancestors(pid: int, owner: Owner, number: int, proc: Path = PROC) -> list[An
 
     `number`: the signal that they are judged by.
     """
-    found: list[Ancestor] = []
+    listed: list[Ancestor] = []
     parent = _parent(pid, proc)
-    while parent > 1 and len(found) < MAX_ANCESTORS:
+    while parent > 1 and len(listed) < MAX_ANCESTORS:
         try:
             if owner not in owners_of(read_text(proc / str(parent) / "cgroup")):
                 break
@@ -114,9 +114,9 @@ def ancestors(pid: int, owner: Owner, number: int, proc: Path = PROC) -> list[An
         except OSError:
             break
         fields = dict(line.split(":", 1) for line in status.split("\n") if ":" in line)
-        found.append(_ancestor(parent, fields, number))
+        listed.append(_ancestor(parent, fields, number))
         parent = int(fields.get("PPid", "0"))
-    return found
+    return listed
 
 
 def fatal_ancestor(ancestors: Sequence[Ancestor]) -> int | None:
@@ -134,7 +134,7 @@ def fatal_ancestor(ancestors: Sequence[Ancestor]) -> int | None:
     main = ancestors[-1]
     if main.ignores or (main.first and not main.acts):
         return None
-    return next((one.pid for one in ancestors if not one.acts and not one.ignores), None)
+    return next((ancestor.pid for ancestor in ancestors if not ancestor.acts and not ancestor.ignores), None)
 
 
 def has_mount(mountinfo: str, path: str) -> bool:

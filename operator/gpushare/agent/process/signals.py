@@ -13,10 +13,10 @@ _REAL_TIME = re.compile(r"SIGRT(?P<end>MIN|MAX)(?P<offset>[+-][0-9]{1,2})?")
 
 def number_of(name: str) -> int | None:
     """Of a name as Kubernetes writes it, such as SIGTERM or SIGRTMIN+3; None: it is none."""
-    found = _REAL_TIME.fullmatch(name)
-    if found is None:
+    real_time = _REAL_TIME.fullmatch(name)
+    if real_time is None:
         return int(signal.Signals[name]) if name in signal.Signals.__members__ else None
-    number = (signal.SIGRTMIN if found["end"] == "MIN" else signal.SIGRTMAX) + int(found["offset"] or 0)
+    number = (signal.SIGRTMIN if real_time["end"] == "MIN" else signal.SIGRTMAX) + int(real_time["offset"] or 0)
     return number if signal.SIGRTMIN <= number <= signal.SIGRTMAX else None
 
 

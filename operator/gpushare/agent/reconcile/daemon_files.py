@@ -32,20 +32,20 @@ class DaemonFiles:
 
 def read_all(root: Path, files: ModelFiles) -> dict[Uuid, DaemonFiles]:
     """Every GPU that has a readable daemon.json; an unreadable one is logged and left out."""
-    found = {}
+    taken = {}
     for directory in gpu_dirs(root):
         wanted = files.read(directory.wanted, DesiredDaemon)
         if wanted.value is None and not wanted.absent:
             LOG.warning("GPU directory ignored: %s", wanted.reason)
         if wanted.value is not None:
-            found[directory.uuid] = DaemonFiles(
+            taken[directory.uuid] = DaemonFiles(
                 directory,
                 wanted.value,
                 files.read(directory.state, DaemonState).value,
                 files.read(directory.broker_state, BrokerState).value,
                 directory.client_control.exists(),
             )
-    return found
+    return taken
 
 
 def untaken(root: Path) -> dict[Uuid, GpuDir]:
@@ -91,14 +91,14 @@ def is_prepared(directory: GpuDir) -> bool:
 def has_room(root: Path) -> bool:
     """Whether a file can be made there, once it exists. False also for a file system that does not answer."""
     try:
-        found = os.statvfs(root)
+        disk = os.statvfs(root)
     except FileNotFoundError:
         return True
     except OSError:  # such as EIO: a tick has to decide on the GPUs all the same
         return False
-    if found.f_flag & os.ST_RDONLY:  # as the kernel makes one with errors
+    if disk.f_flag & os.ST_RDONLY:  # as the kernel makes one with errors
         return False
-    return found.f_bavail > 0 and (found.f_favail > 0 or found.f_files == 0)
+    return disk.f_bavail > 0 and (disk.f_favail > 0 or disk.f_files == 0)
 
 
 def write_wanted(directory: GpuDir, wanted: DesiredDaemon) -> None:

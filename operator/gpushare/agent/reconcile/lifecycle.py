@@ -275,9 +275,9 @@ class Lifecycle:
 
     async def _set_exclusive(self, uuid: Uuid, directory: GpuDir) -> None:
         """Sets EXCLUSIVE_PROCESS; the mode found before is on disk first. Errors: NvmlError, HungError, OSError."""
-        found = await self._inventory.mode(uuid)
-        daemon_files.write_original_mode(directory, found)
-        if found is not ComputeMode.EXCLUSIVE_PROCESS:
+        mode = await self._inventory.mode(uuid)
+        daemon_files.write_original_mode(directory, mode)
+        if mode is not ComputeMode.EXCLUSIVE_PROCESS:
             await self._inventory.set_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
 
     def _cannot_restore(self, directory: GpuDir) -> bool:

@@ -113,10 +113,14 @@ def _exclusive(evidence: ReadinessInput, _: DaemonState, view: GpuView) -> Readi
 
 
 def _limits(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Readiness | None:
-    wanted, found = evidence.wanted.limits, state.in_force
-    if wanted == found:
+    wanted, in_force = evidence.wanted.limits, state.in_force
+    if wanted == in_force:
         return None
-    read = "nothing" if found is None else f"{found.threads} %, {found.memory_mib} MiB, priority {found.priority}"
+    read = (
+        "nothing"
+        if in_force is None
+        else f"{in_force.threads} %, {in_force.memory_mib} MiB, priority {in_force.priority}"
+    )
     return Readiness(
         DaemonReason.LIMITS_NOT_IN_FORCE,
         f"wanted {wanted.threads} %, {wanted.memory_mib} MiB, priority {wanted.priority}; the daemon reads back {read}",

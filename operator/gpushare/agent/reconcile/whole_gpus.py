@@ -27,14 +27,14 @@ class WholeGpu(WireModel, frozen=True, kw_only=True):
 
 def read_all(root: Path, files: ModelFiles) -> dict[Uuid, WholeGpu]:
     """Every GPU that is given whole; a file that cannot be read is logged and left out."""
-    found = {}
+    whole = {}
     for directory in gpu_dirs(root):
         read = files.read(directory.whole, WholeGpu)
         if read.value is not None:
-            found[directory.uuid] = read.value
+            whole[directory.uuid] = read.value
         elif not read.absent:
             LOG.warning("GPU directory ignored: %s", read.reason)
-    return found
+    return whole
 
 
 def write(root: Path, gpu: WholeGpu) -> None:

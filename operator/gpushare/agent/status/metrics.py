@@ -265,12 +265,12 @@ def _containers(reading: Reading) -> Iterator[Sample]:
 
 def _borrowed(reading: Reading, borrowers: Sequence[Borrower]) -> Iterator[Sample]:
     """Of those that the API lists, what they borrow now."""
-    listed = {(one.uuid, one.pod_uid, one.container) for one in borrowers}
-    for one in borrowings(reading):
-        usage = one.usage
+    listed = {(borrowing.uuid, borrowing.pod_uid, borrowing.container) for borrowing in borrowers}
+    for borrowing in borrowings(reading):
+        usage = borrowing.usage
         if (usage.uuid, usage.pod_uid, usage.container) in listed:
             where = (usage.namespace, usage.pod, usage.container, usage.share, usage.uuid)
-            yield BORROWED.of(one.mib * MIB, *where)
+            yield BORROWED.of(borrowing.mib * MIB, *where)
 
 
 def _attached(reading: Reading, attached: Mapping[int, float], now: float) -> Iterator[Sample]:

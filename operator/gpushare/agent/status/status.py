@@ -176,7 +176,7 @@ def foreign_holders(pods: Iterable[Pod], own: Collection[str] = ()) -> list[Fore
 
     Without those that only name this node: their kubelet has not taken them up, and no scheduler has found room here.
     """
-    found = {
+    holders = {
         (pod["metadata"]["namespace"], pod["metadata"]["name"], resource)
         for pod in pods
         for container in containers(pod)
@@ -186,7 +186,7 @@ def foreign_holders(pods: Iterable[Pod], own: Collection[str] = ()) -> list[Fore
     }
     return [
         ForeignHolder(namespace=namespace, pod=name, resource=resource)
-        for namespace, name, resource in sorted(found)[:MAX_FOREIGN]
+        for namespace, name, resource in sorted(holders)[:MAX_FOREIGN]
     ]
 
 
@@ -296,7 +296,7 @@ def _memory_pressure(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]
     if not facts.short:
         reason = EventReason.MEMORY_SUFFICIENT
         return [_since(MEMORY_PRESSURE, "False", reason, "", facts, before)]
-    message = "; ".join(found.of(uuid) for uuid, found in sorted(facts.short.items()))
+    message = "; ".join(shortage.of(uuid) for uuid, shortage in sorted(facts.short.items()))
     return [_since(MEMORY_PRESSURE, "True", EventReason.MEMORY_SHORT, message, facts, before)]
 
 
