@@ -214,7 +214,7 @@ class Agent:
         await self.readings.kubelet.poll()
 
     def _remove_unused_fronts(self) -> None:
-        """Before any spec is written: those of the agent before name what it delivered."""
+        """Removes them before any spec is written: the specs of the agent before name what it delivered."""
         try:
             self.readings.devices.remove_unused_fronts(self._gate.text())
         except (OSError, ValueError) as error:

@@ -158,7 +158,7 @@ class IncidentReporter:
         self._ask_nvml()
 
     def _ask_nvml(self) -> None:
-        """At once, who has attached."""
+        """Asks at once who has attached."""
         if self._early_due and self._clock() - self._early_at >= self._every.early:
             self._early_due, self._early_at = False, self._clock()
             self._wakeups.gpus.set()

@@ -34,7 +34,7 @@ class NodeCache:
         self.shares: dict[ShareName, GpuShare] = {}
 
         self._gpu_node: tuple[Object, GpuNode] | None = None
-        """As it was read last, and what that says."""
+        """The object as it was read last, and what it says."""
         self._parsed: dict[Key, tuple[Object, GpuShare | None]] = {}
         self._pod_followers: list[Callable[[], None]] = []
         self._problems = LogOnChange(LOG)
@@ -50,7 +50,7 @@ class NodeCache:
         return self.informed and self.pods.synced.is_set()
 
     def raw_gpu_node(self) -> Object | None:
-        """As the API has it, with its uid."""
+        """The object as the API has it, with its uid."""
         return next(iter(self.nodes.objects.values()), None)
 
     def gpu_node(self) -> GpuNode | None:
@@ -68,7 +68,7 @@ class NodeCache:
         return node.status.findings if node is not None else []
 
     def published_borrowers(self) -> list[Borrower]:
-        """Those in the API server's GpuNode."""
+        """The borrowers in the API server's GpuNode."""
         node = self.gpu_node()
         return node.status.borrowers if node is not None else []
 

@@ -33,11 +33,11 @@ from gpushare.kube.pods import (
 
 MAX_CONTAINERS = 128
 MAX_CONTAINERS_UNSTARTED = 2
-"""Of a pod that the kubelet has not taken up, and of one that has ended."""
+"""The bound of a pod that the kubelet has not taken up, and of one that has ended."""
 MAX_RESOURCES = 8
-"""Of each container, and as many claims."""
+"""Resources of each container that are kept, and as many claims."""
 MAX_CLAIMS = 64
-"""Of each pod."""
+"""The bound of each pod."""
 MAX_TEXT = 256
 """More than any value of ours has, in characters."""
 
@@ -49,7 +49,7 @@ _KINDS = (
 
 
 def kept_pod(pod: Object) -> Object | None:
-    """In the API's own form. None: it has ended and never asked for a part of one of our GPUs."""
+    """What is kept, in the API's own form. None: it has ended and never asked for a part of one of our GPUs."""
     ended = has_ended(pod)
     if ended and not (asks_for_gpu(pod) or any(map(_concerns_us, containers(pod)))):
         return None
@@ -90,7 +90,7 @@ def _metadata(pod: Pod) -> Object:
 
 
 def _first(listed: list[Container], most: int) -> list[Container]:
-    """Those with something of ours or a claim, then those with another extended resource, then the others."""
+    """First those with something of ours or a claim, then those with another extended resource, then the others."""
     return sorted(listed, key=lambda container: (not _concerns_us(container), not _foreign(container)))[:most]
 
 
@@ -145,7 +145,7 @@ def _items(listed: Iterable[Mapping[str, Any]] | None, *fields: str, most: int =
 
 
 def _fields(source: Mapping[str, Any], *fields: str) -> Object:
-    """Those that are there and are no lists or objects."""
+    """The fields that are there and are no lists or objects."""
     named = ((field, source.get(field)) for field in fields)
     return {field: _bounded(value) for field, value in named if isinstance(value, str | int | float)}
 

@@ -41,7 +41,7 @@ class Observer:
         return self.usage.readings
 
     async def observe(self) -> None:
-        """Not before the first decision, and not without pods, shares and claims."""
+        """One turn. Does nothing before the first decision, nor without pods, shares and claims."""
         readings, cache = self._readings, self._readings.cache
         if self._latest.decisions is None or readings.claims.unread or not cache.complete:
             return

@@ -36,20 +36,20 @@ class Wakeups:
 @dataclass(frozen=True, slots=True)
 class Readings:
     cache: NodeCache
-    """Of the API server. Loops: nodes, shares, pods."""
+    """What the API server shows. Loops: nodes, shares, pods."""
     inventory: Inventory
-    """Of NVML. Loop: poll_gpus. What NVML says after a GPU's mode was set, the step that set it."""
+    """What NVML shows. Loop: poll_gpus; a step that sets a GPU's mode writes what NVML says of it then."""
     devices: Devices
-    """Of the driver's files. Loop: scan."""
+    """The driver's files. Loop: scan."""
     kubelet: KubeletReader
-    """Of the kubelet's PodResources. Loop: poll_kubelet."""
+    """The kubelet's PodResources. Loop: poll_kubelet."""
     directories: GpuDirectories
-    """Of the GPUs' directories on this node. Loop: tick."""
+    """The GPUs' directories on this node. Loop: tick."""
     claims: PreparedClaims
-    """Of the CDI directory. The DRA plugin's calls, and the loop gone_claims."""
+    """The prepared claims. The DRA plugin's calls, and its loop: prepared_claims."""
 
     def places(self) -> dict[ContainerName, ShareGpu]:
-        """Where the containers' slots and claims are."""
+        """The GPUs of the containers' slots and claims."""
         slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
         claimed = self.claims.containers(self.cache.pods.objects.values())
         return {**slots, **{container: use.share_gpu for container, use in claimed.items()}}

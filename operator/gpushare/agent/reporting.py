@@ -227,7 +227,7 @@ def _identities(reading: Reading) -> Iterator[tuple[int, int]]:
 
 
 def _seconds_since(moment: datetime) -> float:
-    """Not below 0, however clocks are set."""
+    """The time since then, and never below 0, however clocks are set."""
     return max(0.0, (datetime.now(UTC) - moment).total_seconds())
 
 

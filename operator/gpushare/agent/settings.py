@@ -47,7 +47,7 @@ class AgentSettings:
     pod: str
     """Name of the agent's own pod, for events."""
     namespace: str = "gpushare-system"
-    """Where gpushare runs: the agent's Lease is there."""
+    """The namespace in which gpushare runs: the agent's Lease is there."""
     root: Path = Path(names.RUN_DIR)
     """Directory of the GPUs' directories."""
     kubelet_dir: Path = Path("/var/lib/kubelet")
@@ -56,21 +56,21 @@ class AgentSettings:
     """Whether containers get their GPU by CDI: Auto, Always or Never."""
     compute_mode_policy: ComputeModePolicy = ComputeModePolicy.MANAGE
     driver_root: str = "/"
-    """Where the host has the driver: / or, with a driver container, /run/nvidia/driver."""
+    """The host's path of the driver: / or, with a driver container, /run/nvidia/driver."""
     driver_mount: Path = Path("/driver-root")
-    """Where this process sees `driver_root`."""
+    """The path by which this process sees `driver_root`."""
     probe_port: int = 8082
     metrics_port: int = 0
     """0: no metrics."""
     fronts: Path = Path(sys.prefix) / "lib/gpushare"
-    """Where this image has the front libraries."""
+    """The folder of the front libraries in this image."""
     simulation_dir: str | None = None
     """Directory of the simulated GPUs; None: real ones."""
     intervals: Intervals = field(default_factory=Intervals)
 
     @property
     def front_dir(self) -> Path:
-        """Where the node has them: not below /run, from which some nodes map no code."""
+        """The folder on the node: not below /run, from which some nodes map no code."""
         return self.kubelet_dir / "plugins" / names.DRA_DRIVER / "fronts"
 
     @property

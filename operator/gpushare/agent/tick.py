@@ -121,7 +121,7 @@ class Tick:
                 self._lifecycle.put_back(directory)
 
     def _write_grants(self, assessed: Assessed) -> None:
-        """Before the gates open: a container finds its grant when it starts."""
+        """Writes them before the gates open: a container finds its grant when it starts."""
         readiness = {uuid: item.readiness for uuid, item in assessed.items()}
         self._grants.update(self._readings.directories.shared, readiness, self._readings.part_holders())
 

@@ -44,8 +44,8 @@ class BrokerFiles:
 
 @dataclass(frozen=True, slots=True)
 class Attaches:
-    """Of one GPU. `latest`: the arrivals, newest first. `without_client`: pods, as namespace/name, that hold a part of
-    it and have never attached.
+    """Who attached to one GPU. `latest`: the arrivals, newest first. `without_client`: pods, as namespace/name, that
+    hold a part of it and have never attached.
     """
 
     latest: tuple[Arrival, ...] = ()

@@ -27,7 +27,7 @@ class GrantFiles:
         self._written: dict[Uuid, GpuGrants] = {}
         self._holders: PartHolders | None = None
         self._pods: dict[ShareGpu, list[GrantedPod]] = {}
-        """Of `_holders`."""
+        """What follows from `_holders`."""
         self._problems = LogOnChange(LOG)
 
     def update(

@@ -24,18 +24,20 @@ from gpushare.mps.files import MAX_BYTES
 from gpushare.mps.wire import ClientGrant, GrantedContainer, GrantedPod
 
 MAX_PODS, MAX_CONTAINERS = 256, 128
-"""As `GpuGrants` and `GrantedPod` bound them."""
+"""The bounds of `GpuGrants` and `GrantedPod`."""
 PARTS_FIRST = 8
 """So many containers of each pod are written before further ones of any pod."""
 MAX_CLOSED = 512
 _HEAD_BYTES = 8192
-"""For what stands before the pods, `closed` included."""
+"""What stands before the pods, `closed` included, takes no more."""
 _POD_BYTES, _CONTAINER_BYTES = 64, 128
-"""Of the JSON of one without its names and ids."""
+"""The JSON of one takes so many, without its names and ids."""
 
 _OPEN = (DaemonReason.READY, DaemonReason.CLIENT_TABLE_FULL, DaemonReason.BROKER_NOT_READY)
-"""In a full table the MPS server itself refuses, and the processes of a container may still replace each other. Where
-the broker alone is not ready, all else is verified, and it lets nobody in until it is."""
+"""A GPU with one of these reasons is not closed. In a full table the MPS server itself refuses, and the processes of a
+container may still replace each other. Where the broker alone is not ready, all else is verified, and it lets nobody in
+until it is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def granted_pods(holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedP
 
 
 def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedPod:
-    """With all its containers: more, perhaps, than a file takes."""
+    """The pod with all its containers: more, perhaps, than a file takes."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     ids = {str(item["name"]): container_id(item) for item in container_statuses(pod) if is_running(item)}
     starting = {id(container) for container in _ordinary_init_containers(pod)} if _may_initialise(pod) else set()
@@ -120,7 +122,7 @@ def _may_initialise(pod: Pod) -> bool:
 
 
 def _ordinary_init_containers(pod: Pod) -> Iterator[Mapping[str, object]]:
-    """Without sidecars, which the kubelet lists."""
+    """Those without sidecars, which the kubelet lists."""
     for container in (pod.get("spec") or {}).get("initContainers") or ():
         if container.get("restartPolicy") != "Always":
             yield container

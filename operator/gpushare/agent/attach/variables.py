@@ -61,7 +61,9 @@ def odd_variables(environment: Mapping[str, str], grant: ClientGrant) -> list[Od
 
 
 def read_environments(arrivals: Iterable[Arrival], proc: Path) -> dict[int, dict[str, str]]:
-    """Of those that still run in the pod that attached. May block for as long as a process keeps its memory locked."""
+    """The environments of those that still run in the pod that attached. May block for as long as a process keeps its
+    memory locked.
+    """
     environments = {}
     for arrival in arrivals:
         environment = read_environment(arrival.pid, LIMIT_VARIABLES, proc)

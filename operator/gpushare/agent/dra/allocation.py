@@ -98,7 +98,7 @@ def _pod(whole: str, status: Object) -> tuple[str, str]:
 
 
 def _burst_mib(whole: str, consumed: Object) -> int:
-    """Only of GPUs of a share that lets clients borrow."""
+    """What the claim may borrow; 0 unless its GPU is of a share that lets clients borrow."""
     if names.CAPACITY_MEMORY_BURST not in consumed:
         return 0
     return _whole(whole, consumed, names.CAPACITY_MEMORY_BURST) // MIB

@@ -102,7 +102,7 @@ def spec(claim: PreparedClaim) -> dict[str, Any]:
 
 
 class PreparedClaims:
-    """Those in one CDI directory. Reads the specs when it is made and, where that failed, by `read`."""
+    """The prepared claims in one CDI directory. Reads the specs when it is made and, where that failed, by `read`."""
 
     def __init__(self, directory: Path) -> None:
         self.count = 0
@@ -171,14 +171,14 @@ class PreparedClaims:
         return used
 
     def pods(self, pods: Iterable[Object]) -> dict[ShareGpu, frozenset[str]]:
-        """Those of `pods` that hold a part of each GPU, as namespace/name."""
+        """The ones of `pods` that hold a part of each GPU, as namespace/name."""
         holders: dict[ShareGpu, set[str]] = {}
         for (namespace, pod, _), used in self.containers(pods).items():
             holders.setdefault(used.share_gpu, set()).add(f"{namespace}/{pod}")
         return {share_gpu: frozenset(whole_names) for share_gpu, whole_names in holders.items()}
 
     def _read_all(self) -> None:
-        """Without invalid specs: another release wrote them, and their containers still need them."""
+        """Leaves out invalid specs: another release wrote them, and their containers still need them."""
         self.unread = ""
         try:
             paths = sorted(self._directory.iterdir())
@@ -218,8 +218,8 @@ class PreparedClaims:
 
 
 def _user(claim: PreparedClaim, pods: Collection[Object]) -> Object | None:
-    """Whom of `pods`, which all use it, the claim serves: the pod that it was prepared for, or, where that has ended or
-    is not known, who has been there longest.
+    """The one of `pods`, which all use it, that the claim serves: the pod that it was prepared for, or, where that has
+    ended or is not known, who has been there longest.
     """
     living = [pod for pod in pods if not has_ended(pod)] or list(pods)
 

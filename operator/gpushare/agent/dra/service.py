@@ -27,7 +27,7 @@ from gpushare.api import names
 LOG = logging.getLogger(__name__)
 
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-"""In the kubelet's names; it uses the newest that it knows."""
+"""The services by the kubelet's names; it uses the newest that it knows."""
 HEALTH_SECONDS = 10.0
 """Health is sent this often: after 30 s of silence the kubelet takes a device's health for unknown."""
 MESSAGE = 1024

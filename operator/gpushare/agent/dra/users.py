@@ -21,7 +21,7 @@ class Use:
 
 
 def uses(pod: Object) -> Iterator[Use]:
-    """In the order of `kube.pods.containers`; without claims that have no name in the status yet."""
+    """The uses in the order of `kube.pods.containers`; without claims that have no name in the status yet."""
     names, for_slots = _claim_names(pod), (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
     mapped = [item for item in for_slots.get("requestMappings") or () if for_slots.get("resourceClaimName")]
     for container in containers(pod):

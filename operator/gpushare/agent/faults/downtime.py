@@ -66,7 +66,7 @@ class LastSeen(WireModel, frozen=True, kw_only=True):
 
 
 def clients_of(reading: Reading) -> tuple[SeenClient, ...]:
-    """Those that the next agent has to know: MPS clients of pods that were not terminated yet."""
+    """The clients that the next agent has to know: MPS clients of pods that were not terminated yet."""
     return tuple(
         SeenClient(pid=item.pid, started=item.started, pod_uid=usage.pod_uid, namespace=usage.namespace, pod=usage.pod)
         for usage in reading.usages
@@ -152,7 +152,7 @@ class Handover:
         return inherited if inherited is not None and gpu_dir(self._root, uuid).seen.exists() else None
 
     def ended(self, uuid: Uuid, clients: tuple[SeenClient, ...]) -> list[SeenClient]:
-        """Those that have ended although no agent asked the GPU's MPS daemon to terminate them."""
+        """The clients that have ended although no agent asked the GPU's MPS daemon to terminate them."""
         read = read_model(gpu_dir(self._root, uuid).endings, TerminationFile)
         terminated = {identity(record) for record in (read.value.asked if read.value else ())}
         return [client for client in clients if not is_alive(client, self._proc) and identity(client) not in terminated]

@@ -221,13 +221,13 @@ def has_counted(before: int, now: int) -> bool:
 
 
 def lost_clients(failure: str, contexts: int) -> str:
-    """Without a full stop. `failure`: how MPS daemon or server ended; `contexts`: of clients that ended so."""
+    """A sentence without a full stop. `failure`: how MPS daemon or server ended; `contexts`: of clients that ended so."""
     many = f", {count_of(contexts, 'CUDA context')}," if contexts > 0 else ""
     return f"{failure or 'the MPS daemon ended'}; its clients{many} got error 806"
 
 
 def _recent(known: _Known, now: float) -> str:
-    """After a space, who may have been a client when the daemon ended; empty where nobody was."""
+    """A sentence after a space: who may have been a client when the daemon ended; empty where nobody was."""
     recent = sorted(name for name, client in known.clients.items() if now - client.last < SUSPECT_SECONDS)
     return f" Pods with a part of the GPU: {first_names(recent, MAX_SUSPECTS_NAMED)}." if recent else ""
 

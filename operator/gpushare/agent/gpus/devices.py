@@ -41,7 +41,7 @@ CLIENT_ENV = {names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR, **NO_OTHER_GPUS}
 
 
 def client_edits(minor: int, client_dir: str, driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> ContainerEdits:
-    """For a client of the GPU with device node /dev/nvidia<minor>; `client_dir` as the host names it."""
+    """The edits for a client of the GPU with device node /dev/nvidia<minor>; `client_dir` as the host names it."""
     return ContainerEdits(
         env=CLIENT_ENV,
         mounts=(*_library_mounts(driver, fronts), Mount(client_dir, names.CLIENT_PIPE_DIR)),
@@ -52,7 +52,7 @@ def client_edits(minor: int, client_dir: str, driver: DriverFiles, fronts: Front
 def simulated_client_edits(
     minor: int, client_dir: str, simulation_dir: str, driver: DriverFiles = NO_DRIVER, fronts: Fronts = NO_FRONTS
 ) -> ContainerEdits:
-    """As `client_edits`, of a simulated GPU, whose device node is a socket."""
+    """The same as `client_edits`, of a simulated GPU, whose device node is a socket."""
     device = f"{simulation_dir}/dev/nvidia{minor}"
     mounts = (*_library_mounts(driver, fronts), Mount(device, device), Mount(client_dir, names.CLIENT_PIPE_DIR))
     return ContainerEdits(env=CLIENT_ENV, mounts=mounts)
@@ -67,7 +67,7 @@ def showing_grant(edits: ContainerEdits, uuid: Uuid) -> ContainerEdits:
 
 
 def whole_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
-    """For a container that gets GPUs whole, with the device nodes /dev/nvidia<minor>."""
+    """The edits for a container that gets GPUs whole, with the device nodes /dev/nvidia<minor>."""
     tools = tuple(Mount(path, f"/usr/bin/{name}") for name, path in driver.tools.items())
     nodes = (*(f"nvidia{minor}" for minor in sorted(minors)), *SERVER_DEVICES)
     return ContainerEdits(env=NO_OTHER_GPUS, mounts=(*_library_mounts(driver), *tools), devices=_devices(driver, nodes))
@@ -79,7 +79,7 @@ def simulated_whole_edits(minors: Iterable[int], simulation_dir: str) -> Contain
 
 
 def mps_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
-    """For an MPS pod, with the device nodes /dev/nvidia<minor>."""
+    """The edits for an MPS pod, with the device nodes /dev/nvidia<minor>."""
     executables = tuple(Mount(path, f"{DRIVER_BIN}/{name}") for name, path in driver.executables.items())
     return ContainerEdits(
         env=NO_OTHER_GPUS,
@@ -103,7 +103,7 @@ def _library_mounts(driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> tuple[Mo
 
 
 def _front_of(name: str, fronts: Fronts) -> str | None:
-    """Of a library by its SONAME or by the name without a version, by which some programs open it."""
+    """The front of a library by its SONAME or by the name without a version, by which some programs open it."""
     return fronts.get(name) or fronts.get(f"{name}.1")
 
 
@@ -156,7 +156,7 @@ class Devices:
         )
 
     def remove_unused_fronts(self, specs: str) -> None:
-        """Those that `specs`, the text of all CDI specs, do not name. OSError: try again with the next agent."""
+        """Removes those that `specs`, the text of all CDI specs, do not name. OSError: try again with the next agent."""
         self._fronts.remove_unused(specs)
 
     def client(self, view: GpuView, pipe: Path, shows_grant: bool = False) -> ContainerEdits:

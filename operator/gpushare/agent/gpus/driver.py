@@ -27,7 +27,7 @@ EXECUTABLES = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm")
 ELF = b"\x7fELF"
 TOOLS = ("nvidia-smi",)
-"""For containers that get whole GPUs."""
+"""Programs for containers that get whole GPUs."""
 SERVER_DEVICES = (*CONTROL_DEVICES, "nvidia-uvm-tools")
 
 LIBRARIES = (
@@ -42,7 +42,7 @@ LIBRARIES = (
 """CUDA and the libraries that it opens by name, such as the JIT compilers; NVML for programs that use it."""
 
 LINK_HOPS = 40
-"""As many symbolic links as Linux itself follows."""
+"""Linux itself follows so many symbolic links."""
 
 Listing = Mapping[str, Mapping[str, str]]
 """Directory -> {entry: the file that it leads to}, paths as seen inside the driver root."""
@@ -153,7 +153,7 @@ def _entries(mount: Path, folder: str, patterns: tuple[str, ...]) -> dict[str, s
 
 
 def _programs(mount: Path, folder: str) -> dict[str, str]:
-    """Without scripts: some installers wrap the driver's programs, and a container lacks the paths in a wrapper."""
+    """Leaves out scripts: some installers wrap the driver's programs, and a container lacks the paths in a wrapper."""
     files = _entries(mount, folder, (*EXECUTABLES, *TOOLS))
     return {name: path for name, path in files.items() if _is_program(mount / path.lstrip("/"))}
 

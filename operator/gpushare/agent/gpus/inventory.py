@@ -45,7 +45,8 @@ class Inventory:
         self.error = ""
         """Why NVML as a whole did not answer last time; empty: it did."""
         self._listed: frozenset[Uuid] | None = None
-        """By NVML, the last time; None: it was not asked, did not answer, or not all of that can be believed."""
+        """What NVML listed the last time; None: it was not asked, did not answer, or not all of that can be believed.
+        """
         self._nvml = nvml
         self._clock = clock
         self._proc = proc
@@ -139,7 +140,9 @@ class Inventory:
         return view
 
     async def _with_commands(self, views: Collection[GpuView]) -> list[GpuView]:
-        """Of those that were read now. In one call for all GPUs, since each call is a thread."""
+        """The views that were read now, with the names of their processes. In one call for all GPUs, since each call is
+        a thread.
+        """
         new = [view for view in views if not view.lost and view is not self.views.get(view.info.uuid)]
         pids = {view.info.uuid: {process.pid for process in view.processes.compute} for view in new}
         names = await self._commands({pid for of_gpu in pids.values() for pid in of_gpu})
@@ -181,7 +184,7 @@ class Inventory:
 
 
 def described(info: GpuInfo, mode: ComputeMode) -> Gpu:
-    """As a GpuNode has it. ValidationError: no GPU can be so."""
+    """The GPU as a GpuNode has it. ValidationError: no GPU can be so."""
     return Gpu(
         uuid=info.uuid,
         index=info.index,
@@ -197,7 +200,9 @@ def described(info: GpuInfo, mode: ComputeMode) -> Gpu:
 
 
 def _unusable(listed: Collection[GpuInfo]) -> dict[Uuid, str]:
-    """Those that nobody can be given, each with a sentence. Bounds are the API's: a GpuNode holds what is usable."""
+    """The GPUs that no container can be given, each with a sentence. Bounds are the API's: a GpuNode holds what is
+    usable.
+    """
     unusable = {info.uuid: why for info in listed if (why := _implausible(info))}
     many = Counter(info.uuid for info in listed)
     return unusable | {uuid: f"NVML lists more than one GPU as {uuid}" for uuid, count in many.items() if count > 1}

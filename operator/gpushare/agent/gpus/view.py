@@ -23,7 +23,7 @@ class GpuView:
     utilization: int | None = None
     """Percent; None: the GPU reports none."""
     free_mib: int | None = None
-    """None: it is not known."""
+    """MiB that nobody has allocated; None: it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

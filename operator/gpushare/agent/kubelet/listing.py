@@ -73,7 +73,7 @@ class Listing:
         return [*self._offered.values(), *(device for device, _ in self._withdrawn.values())]
 
     def missing(self, ids: Iterable[str]) -> list[str]:
-        """Those of `ids` that are not listed."""
+        """The ones of `ids` that are not listed."""
         return [device_id for device_id in ids if device_id not in self._offered and device_id not in self._withdrawn]
 
 

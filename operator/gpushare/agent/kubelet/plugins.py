@@ -13,7 +13,7 @@ MPS_DEVICES = 64
 """One for each MPS pod that could ever run here at a time: shares of this node, old and new pods of an update."""
 
 PluginFactory = Callable[[str, Sequence[DeviceKind]], DevicePlugin]
-"""From a resource's name and the kinds of its devices to a plugin that has not started."""
+"""Makes a plugin, which has not started, from a resource's name and the kinds of its devices."""
 
 
 def offered_devices(offers: Iterable[GpuOffer]) -> list[OfferedDevice]:

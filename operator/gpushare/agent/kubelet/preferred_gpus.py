@@ -7,7 +7,7 @@ from math import comb
 from gpushare.nvml.types import GpuInfo
 
 MOST_SETS = 13_000
-"""As many as there are of 8 out of 16; a larger search is left out."""
+"""There are so many sets of 8 out of 16; a larger search is left out."""
 
 
 def preferred_gpus(
@@ -29,7 +29,7 @@ def preferred_gpus(
 def _near(
     available: Collection[str], must_include: Collection[str], size: int, infos: Mapping[str, GpuInfo]
 ) -> list[str]:
-    """By NUMA node and index."""
+    """The nearest ones by NUMA node and index."""
     chosen = list(dict.fromkeys(must_include))
     while len(chosen) < size:
         free = set(available).difference(chosen)
@@ -42,7 +42,7 @@ def _near(
 def _joined(
     available: Collection[str], chosen: Collection[str], near: list[str], infos: Mapping[str, GpuInfo]
 ) -> list[str]:
-    """As many as `near`, and those unless others are better joined by NVLink with each other and with the `chosen`."""
+    """`near`, or as many others where these are better joined by NVLink with each other and with the `chosen`."""
     free = sorted((infos[uuid] for uuid in set(available) - set(chosen) if uuid in infos), key=lambda gpu: gpu.index)
     known = [infos[uuid] for uuid in chosen if uuid in infos]
     linked = any(gpu.nvlinked for gpu in free)

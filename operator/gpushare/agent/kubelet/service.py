@@ -46,7 +46,7 @@ class DeviceKind(Protocol):
         ...
 
     def not_ready(self, device_ids: Sequence[str]) -> str | None:
-        """None: a container with these ids may start; else a sentence: why not yet."""
+        """A sentence: why a container with these ids may not start yet; None: it may."""
         ...
 
 
@@ -62,7 +62,7 @@ class AllocationMeters(Protocol):
         ...
 
     def observe_ready(self, seconds: float) -> None:
-        """So long after its allocation a container was allowed to start."""
+        """A container was allowed to start so long after its allocation."""
         ...
 
 

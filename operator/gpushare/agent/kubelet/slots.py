@@ -55,7 +55,7 @@ def waits_for(unstarted: AbstractSet[int], held: Slots, per_gpu: int | None) -> 
 
 
 class SlotDevices:
-    """Those of one share."""
+    """The slots of one share."""
 
     def __init__(self, share: ShareName, sources: AllocationSources) -> None:
         self._share = share

@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 def validate_listing(
     listed: Mapping[str, int], pods: Iterable[Object], whole: Collection[str] = frozenset()
 ) -> str | None:
-    """None: no slot and no whole GPU of this node's `pods` is missing; else a sentence that names the resource. Pure.
+    """A sentence that names a resource of which a container of this node's `pods` is missing; None: none is. Pure.
 
     `listed`: how many containers hold some of each resource by that reading. A slot that the kubelet gave to two
     containers counts twice: it is not missing, and the reading would be refused as long as both run. `whole`: resources

@@ -56,7 +56,7 @@ def identity(process: ProcessIdentity) -> Identity:
 
 
 def started_at(process: ProcessIdentity) -> float:
-    """In CLOCK_BOOTTIME seconds (proc(5): start times count from boot)."""
+    """The start in CLOCK_BOOTTIME seconds (proc(5): start times count from boot)."""
     return process.started / TICKS_PER_SECOND
 
 
@@ -66,7 +66,7 @@ def is_alive(process: ProcessIdentity, proc: Path = PROC) -> bool:
 
 
 def read(pid: int, proc: Path = PROC) -> Process | None:
-    """None: there is no such process (any more)."""
+    """The process; None: there is none (any more)."""
     directory = proc / str(pid)
     try:
         started = start_time(read_text(directory / "stat"))
@@ -78,7 +78,7 @@ def read(pid: int, proc: Path = PROC) -> Process | None:
 
 
 def read_all(pids: Iterable[int], proc: Path) -> list[Process]:
-    """Those of `pids` that exist."""
+    """The ones of `pids` that exist."""
     processes = (read(pid, proc) for pid in pids)
     return [process for process in processes if process is not None]
 
@@ -100,7 +100,8 @@ def read_words(pid: int, proc: Path = PROC) -> list[str]:
 
 
 def ancestors(pid: int, owner: Owner, number: int, proc: Path = PROC) -> list[Ancestor]:
-    """Of a process, within its own container, the parent first. One that has ended meanwhile ends the list.
+    """The ancestors of a process within its own container, the parent first. One that has ended meanwhile ends the
+    list.
 
     `number`: the signal that they are judged by.
     """
@@ -138,12 +139,12 @@ def fatal_ancestor(ancestors: Sequence[Ancestor]) -> int | None:
 
 
 def has_mount(mountinfo: str, path: str) -> bool:
-    """From the text of /proc/PID/mountinfo (proc(5)): whether something is mounted at `path`."""
+    """Whether something is mounted at `path`, from the text of /proc/PID/mountinfo (proc(5))."""
     return any(line.split(" ")[4:5] == [path] for line in mountinfo.split("\n"))
 
 
 def caught_signals(status: str) -> int:
-    """From the text of /proc/PID/status: the mask of the signals with a handler of the process' own (SigCgt)."""
+    """The mask, from the text of /proc/PID/status, of the signals with a handler of the process' own (SigCgt)."""
     for line in status.split("\n"):
         if line.startswith("SigCgt:"):
             return int(line.removeprefix("SigCgt:"), 16)

@@ -12,7 +12,7 @@ _REAL_TIME = re.compile(r"SIGRT(?P<end>MIN|MAX)(?P<offset>[+-][0-9]{1,2})?")
 
 
 def number_of(name: str) -> int | None:
-    """Of a name as Kubernetes writes it, such as SIGTERM or SIGRTMIN+3; None: it is none."""
+    """The number of a name as Kubernetes writes it, such as SIGTERM or SIGRTMIN+3; None: it is none."""
     real_time = _REAL_TIME.fullmatch(name)
     if real_time is None:
         return int(signal.Signals[name]) if name in signal.Signals.__members__ else None

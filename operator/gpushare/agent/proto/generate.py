@@ -1,7 +1,7 @@
 """Generates the Python code for the kubelet's definitions beside it: `python -m gpushare.agent.proto.generate`.
 
-Generated messages refuse a protobuf older than their generator's, so grpcio-tools, which brings it and nothing that runs,
-is the one of the oldest protobuf that is supported: 1.80.0. The services are made by grpclib's own plugin of it.
+Generated messages refuse a protobuf older than their generator's, so grpcio-tools, which brings it and nothing that
+runs, is the one of the oldest protobuf that is supported: 1.80.0. The services are made by grpclib's own plugin of it.
 """
 
 import sys

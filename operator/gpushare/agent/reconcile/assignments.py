@@ -89,7 +89,7 @@ def _plan_to_take(item: Assignment, stage: GpuStage, share: GpuShare | None) -> 
 
 
 def _stage(share: ShareName, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
-    """Of a GPU that was taken for `share`."""
+    """The stage of a GPU that was taken for `share`."""
     if not known:
         return GpuStage.KEEP
     if item is None or item.share != share:

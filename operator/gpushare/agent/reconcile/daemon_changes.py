@@ -11,7 +11,7 @@ from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import BrokerState, DaemonState
 
 Said = tuple[object, ...]
-"""As much of a file as decides whether the GPU takes clients."""
+"""The part of a file that decides whether the GPU takes clients."""
 
 
 class DaemonChanges:
@@ -30,12 +30,12 @@ class DaemonChanges:
 
 
 def _daemon(state: DaemonState | None) -> Said | None:
-    """None: there is no such file, or it cannot be read."""
+    """What a supervisor says; None: there is no such file, or it cannot be read."""
     if state is None:
         return None
     return state.share, state.reason, state.stopped, state.server_pid, state.in_force
 
 
 def _broker(state: BrokerState | None) -> Said | None:
-    """As `_daemon`."""
+    """What a broker says; None as for a supervisor."""
     return None if state is None else (state.listening, state.problem)

@@ -114,6 +114,6 @@ def original_mode(directory: GpuDir) -> ComputeMode | None:
 
 
 def write_original_mode(directory: GpuDir, mode: ComputeMode) -> None:
-    """Only if an earlier agent did not write it: the mode found by then would be ours."""
+    """Writes it unless an earlier agent did: the mode found by then would be ours."""
     if not directory.original_mode.exists():
         write_text(directory.original_mode, mode.value + "\n")

@@ -46,7 +46,7 @@ class DecisionInput:
 
     now: float
     assignments: tuple[Assignment, ...] | None
-    """None: not known."""
+    """By the GpuNode; None: not known."""
     shares: Mapping[ShareName, GpuShare]
     on_disk: Mapping[Uuid, DaemonFiles]
     views: Mapping[Uuid, GpuView]
@@ -79,7 +79,7 @@ class DecisionInput:
     full: str = ""
     """The node's directory on which no file can be made any more; empty where one can."""
     generation: int = 0
-    """Of the GpuNode that `assignments` were read from."""
+    """The generation of the GpuNode that `assignments` were read from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,12 @@ class GpuDecision:
 
     @property
     def files(self) -> DaemonFiles | None:
-        """Of a GPU that is shared."""
+        """The files of a GPU that is shared; None of any other."""
         return self.taken if isinstance(self.taken, DaemonFiles) else None
 
     @property
     def state(self) -> DaemonState | None:
-        """Of its supervisor; None: it has written none."""
+        """What its supervisor says; None: it has written nothing."""
         return self.files.state if self.files is not None else None
 
     @property
@@ -144,11 +144,11 @@ class Decisions:
 
 
 class LatestDecisions:
-    """Where everybody reads what was decided last. The tick alone writes it, once in each turn."""
+    """The decisions of the latest tick, for all that read them. The tick alone writes it, once in each turn."""
 
     def __init__(self) -> None:
         self.decisions: Decisions | None = None
-        """None: no tick has decided yet."""
+        """The latest; None: no tick has decided yet."""
 
     @property
     def gpus(self) -> Mapping[Uuid, GpuDecision]:
@@ -200,7 +200,9 @@ def idle(share: ShareName, uuid: Uuid, withdrawn_at: float | None, view: Kubelet
 
 
 def unclaimed(closed_since: float | None, now: float, prepared: Slots) -> bool:
-    """As `idle`, of a GPU that claims are allocated of. `closed_since`: when its device was first seen tainted."""
+    """The same as `idle`, of a GPU that claims are allocated of. `closed_since`: when its device was first seen
+    tainted.
+    """
     return closed_since is not None and now - closed_since >= SCHEDULER_SECONDS and not prepared
 
 

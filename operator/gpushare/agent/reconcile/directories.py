@@ -39,7 +39,7 @@ class GpuDirectories:
         self.whole = whole_gpus.read_all(self.root, self._files)
 
     def read_whole_names(self) -> WholeNames:
-        """Those of now, for a reading of the kubelet. OSError."""
+        """The names of now, for a reading of the kubelet. OSError."""
         return _names(whole_gpus.read_all(self.root, self._files))
 
 

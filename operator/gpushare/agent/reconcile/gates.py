@@ -51,7 +51,9 @@ class Gates:
         return self._devices.whole([view])
 
     def _known_gates(self, assessed: Mapping[Uuid, GpuAssessment]) -> set[Uuid]:
-        """Where the directory cannot be read, those that may be known: each is told that its spec cannot be changed."""
+        """The GPUs that have a spec. Where the directory cannot be read, all that may: each gets the error as its
+        problem.
+        """
         try:
             known = self._gate.uuids()
         except OSError as error:

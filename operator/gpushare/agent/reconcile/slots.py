@@ -22,7 +22,7 @@ class OfferedSlot:
 
 
 def offered_slots(per_gpu: int, held: AbstractSet[int], accepting: bool, lost: bool) -> list[OfferedSlot]:
-    """By number: the held slots and, while `accepting`, the lowest free ones up to `per_gpu` together.
+    """The slots by number: those held and, while `accepting`, the lowest free ones up to `per_gpu` together.
 
     A held slot is unhealthy only on a `lost` GPU: the kubelet counts an unhealthy one against capacity elsewhere.
     """

@@ -16,7 +16,7 @@ from grpclib.protocol import H2Protocol
 from gpushare.agent.rpc.connection import Connections, RpcConnection
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
-"""As gRPC's own clients have it."""
+"""The bound of gRPC's own clients."""
 
 
 class RpcError(Exception):

@@ -16,9 +16,9 @@ from grpclib.protocol import H2Protocol
 from gpushare.agent.rpc.connection import Connections, RpcConnection
 
 MAX_REQUEST_BYTES = 4 * 1024 * 1024
-"""As gRPC's own servers have it."""
+"""The bound of gRPC's own servers."""
 LEAVE_SECONDS = 1.0
-"""So long a peer may take to read what it was sent before its connection is broken off."""
+"""A peer may take so long to read what it was sent before its connection is broken off."""
 
 
 class RpcServer:

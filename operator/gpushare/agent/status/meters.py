@@ -92,7 +92,7 @@ class NodeMeters:
         self._not_ready.inc()
 
     def observe_ready(self, seconds: float) -> None:
-        """So long after its allocation a container was allowed to start."""
+        """A container was allowed to start so long after its allocation."""
         self._ready.observe(seconds)
 
     def count_refused(self, share: ShareName, reason: RefusedAttach, count: int) -> None:

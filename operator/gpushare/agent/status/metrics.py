@@ -159,7 +159,7 @@ class NodeSnapshot:
     client_ceiling: int | None
     decisions: Mapping[Uuid, GpuDecision]
     states: Mapping[Uuid, DaemonState | None]
-    """Of the GPUs taken; None: the supervisor has written none."""
+    """state.json of the GPUs taken; None: the supervisor has written none."""
     observed: Mapping[Uuid, Reading]
     attached: Mapping[Uuid, Mapping[int, float]]
     """When processes attached, by PID, as far as that is known."""
@@ -171,7 +171,7 @@ class NodeSnapshot:
     kubelet_read_at: float | None
     borrowers: Sequence[Borrower] = ()
     shortages: Mapping[Uuid, Shortage] = field(default_factory=dict)
-    """Of GPUs whose clients may borrow."""
+    """By GPU whose clients may borrow memory."""
 
 
 WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, {}, (), {}, "waiting for the NVIDIA driver", "", None)
@@ -264,7 +264,7 @@ def _containers(reading: Reading) -> Iterator[Sample]:
 
 
 def _borrowed(reading: Reading, borrowers: Sequence[Borrower]) -> Iterator[Sample]:
-    """Of those that the API lists, what they borrow now."""
+    """What those that the API lists borrow now."""
     listed = {(borrowing.uuid, borrowing.pod_uid, borrowing.container) for borrowing in borrowers}
     for borrowing in borrowings(reading):
         usage = borrowing.usage

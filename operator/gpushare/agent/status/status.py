@@ -64,7 +64,7 @@ class NodeFacts:
     views: Mapping[Uuid, GpuView]
     original_modes: Mapping[Uuid, ComputeMode | None]
     gpus: Collection[GpuDecision]
-    """Those that a share has or gets."""
+    """The GPUs that a share has or gets."""
     held: Mapping[tuple[ShareName, Uuid], Slots] | None
     """None while the kubelet has not been read yet: the holders in the API stay."""
     holding: PodNames = field(default_factory=dict)
@@ -78,7 +78,7 @@ class NodeFacts:
     short: Mapping[Uuid, Shortage] | None = None
     """The GPUs that are short of memory. None: no client of this node may borrow any."""
     reserved: Mapping[tuple[ShareName, Uuid], Reserved] = field(default_factory=dict)
-    """Of shares whose clients may borrow."""
+    """The sums of shares whose clients may borrow."""
     unused: Sequence[UnusedPart] | None = None
     """None while nothing was observed yet: the unused parts in the API stay."""
     nvml_error: str = ""
@@ -242,7 +242,7 @@ def _daemon(item: GpuDecision) -> DaemonStatus | None:
 
 
 def _limits(limits: DaemonLimits | None) -> Limits | None:
-    """As the API has them."""
+    """The limits as the API has them."""
     if limits is None:
         return None
     return Limits(threads=limits.threads, memory_mib=limits.memory_mib, priority=limits.priority)
@@ -301,7 +301,7 @@ def _memory_pressure(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]
 
 
 def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
-    """Only if the agent leaves the modes alone: otherwise a ready MPS daemon says as much."""
+    """The condition, only if the agent leaves the modes alone: otherwise a ready MPS daemon says as much."""
     if facts.modes is ComputeModePolicy.MANAGE:
         return []
     shared = {item.plan.uuid for item in facts.gpus if not item.plan.resource}
