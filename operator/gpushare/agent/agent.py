@@ -36,6 +36,7 @@ from gpushare.agent.observe.violations import UsageMonitor
 from gpushare.agent.podresources.holdings import Slots, merged_holdings
 from gpushare.agent.podresources.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.readings import Readings, Wakeups
+from gpushare.agent.reconcile.assignments import GpuPlan
 from gpushare.agent.reconcile.daemon_changes import DaemonChanges
 from gpushare.agent.reconcile.decision import LatestDecisions
 from gpushare.agent.reconcile.directories import GpuDirectories
@@ -51,7 +52,7 @@ from gpushare.agent.terminate.enforcement import Recorder, ViolationEnforcer
 from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.agent.terminate.faulted import FaultedClientReaper, GpuFault, faults_of
 from gpushare.agent.terminate.kubelet_kills import KubeletKillWatcher
-from gpushare.agent.terminate.max_wait import ExpiredGpu, MaxWaitEnforcer
+from gpushare.agent.terminate.max_wait import MaxWaitEnforcer
 from gpushare.agent.terminate.shortage import ShortageMonitor
 from gpushare.agent.tick import Tick
 from gpushare.api import names
@@ -294,12 +295,12 @@ class Agent:
         """GPUs that have a daemon.json."""
         return list(self.readings.directories.shared)
 
-    def _expired_gpus(self) -> list[ExpiredGpu]:
+    def _expired_gpus(self) -> list[GpuPlan]:
         """GPUs taken whose share's maxWait is over; none while this node's pods are not known."""
         if not self.readings.cache.pods.synced.is_set():
             return []  # the clients' pods could not be told
         shared = (gpu for gpu in self.latest.gpus.values() if gpu.files is not None)
-        return [ExpiredGpu(gpu.plan.uuid, gpu.plan.share) for gpu in shared if gpu.plan.ends_clients]
+        return [gpu.plan for gpu in shared if gpu.plan.ends_clients]
 
     def _faults(self) -> list[GpuFault]:
         """GPUs whose server waits for faulted clients, of known shares."""

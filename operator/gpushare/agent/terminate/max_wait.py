@@ -7,16 +7,16 @@ other. Does not end pods: a container that goes on, or that is started again, ke
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process.processes import Process
+from gpushare.agent.reconcile.assignments import GpuPlan
 from gpushare.agent.terminate.clients import NVML_SECONDS, GpuScans, pod_of, read_clients
 from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.agent.terminate.requests import TerminationReason, TerminationRequest
 from gpushare.api.conditions import EventReason
-from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpunode import Uuid
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, reference
 from gpushare.nvml.types import Nvml, NvmlError
@@ -25,22 +25,12 @@ from gpushare.process.procfs import PROC
 SCAN_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ExpiredGpu:
-    """A GPU of `share` whose clients are to be terminated."""
-
-    uuid: Uuid
-    share: ShareName
-
-
-def expired_requests(
-    gpu: ExpiredGpu, clients: Iterable[Process], pods: Mapping[str, Object]
-) -> list[TerminationRequest]:
+def expired_requests(gpu: GpuPlan, clients: Iterable[Process], pods: Mapping[str, Object]) -> list[TerminationRequest]:
     """Pure. Every client of the GPU, whosever it is. `pods`: this node's by uid."""
     return [_request(gpu, process, pod_of(process, pods)) for process in clients]
 
 
-def expired_warnings(gpu: ExpiredGpu, clients: Iterable[Process], pods: Mapping[str, Object]) -> dict[str, Event]:
+def expired_warnings(gpu: GpuPlan, clients: Iterable[Process], pods: Mapping[str, Object]) -> dict[str, Event]:
     """Pure. The events before the end, by the uids of the clients' pods."""
     owners = (owner for process in clients if (owner := pod_of(process, pods)) is not None)
     note = (
@@ -67,20 +57,20 @@ class MaxWaitEnforcer:
     def __init__(
         self,
         nvml: Nvml,
-        expired: Callable[[], Collection[ExpiredGpu]],
+        expired: Callable[[], Collection[GpuPlan]],
         pods: Callable[[], Mapping[str, Object]],
         executor: TerminationExecutor,
         record: Callable[[Event], None],
         proc: Path = PROC,
     ) -> None:
-        """`expired`: those of now. `pods`: this node's by uid. `record`: takes an event, and never waits."""
+        """`expired`: the GPUs of now whose plan ends their clients. `pods`: this node's by uid. `record`: takes an event, and never waits."""
         self._nvml = nvml
         self._expired = expired
         self._pods = pods
         self._executor = executor
         self._record = record
         self._proc = proc
-        self._gpus: dict[Uuid, ExpiredGpu] = {}
+        self._gpus: dict[Uuid, GpuPlan] = {}
         self._callers: dict[Uuid, BlockingCaller] = {}
         self._scans = GpuScans("maxWait of", self._scan)
         self._warned: set[tuple[Uuid, str]] = set()
@@ -123,7 +113,7 @@ class MaxWaitEnforcer:
         return [process for process in found if not self._executor.was_asked(uuid, process)]
 
 
-def _request(gpu: ExpiredGpu, process: Process, owner: tuple[Object, str] | None) -> TerminationRequest:
+def _request(gpu: GpuPlan, process: Process, owner: tuple[Object, str] | None) -> TerminationRequest:
     return TerminationRequest(
         TerminationReason.MAX_WAIT,
         gpu.uuid,

@@ -4,17 +4,22 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.terminate.executor import TerminationExecutor
-from gpushare.agent.terminate.max_wait import SCAN_SECONDS, ExpiredGpu, MaxWaitEnforcer
+from gpushare.agent.terminate.max_wait import SCAN_SECONDS, MaxWaitEnforcer
 from gpushare.kube.events.event import Event
 from tests.unit.agent.departing_pods import Node, pod, uid
 from tests.unit.agent.terminate.settled import settle
 
 
+def expired(uuid: str, share: str) -> GpuPlan:
+    return GpuPlan(uuid, share, GpuStage.DRAIN, None, ends_clients=True)
+
+
 class World(Node):
     def __init__(self, proc: Path) -> None:
         super().__init__(proc)
-        self.expired: list[ExpiredGpu] = []
+        self.expired: list[GpuPlan] = []
         self.story: list[str] = []
         self.pods = {uid(number): pod(number) for number in (1, 2)}
         self.before_end = lambda: self.story.append("end")
@@ -53,7 +58,7 @@ async def test_before_maxwait_is_over_no_client_is_touched(world: World) -> None
 
 
 async def test_clients_of_that_gpu_are_ended_once_with_events_before_and_after(world: World) -> None:
-    world.expired = [ExpiredGpu("GPU-0", "a")]
+    world.expired = [expired("GPU-0", "a")]
     world.stays_listed = True
     await world.scan(3)
     assert world.ended == [10, 11]
@@ -67,7 +72,7 @@ async def test_clients_of_that_gpu_are_ended_once_with_events_before_and_after(w
 
 
 async def test_a_later_client_is_ended_too_and_its_pod_is_not_warned_again(world: World) -> None:
-    world.expired = [ExpiredGpu("GPU-0", "a")]
+    world.expired = [expired("GPU-0", "a")]
     await world.scan()
     world.story.clear()
     world.client(13, 1)
@@ -77,7 +82,7 @@ async def test_a_later_client_is_ended_too_and_its_pod_is_not_warned_again(world
 
 
 async def test_a_client_that_belongs_to_no_pod_is_ended_without_an_event(world: World) -> None:
-    world.expired = [ExpiredGpu("GPU-0", "a")]
+    world.expired = [expired("GPU-0", "a")]
     world.pods = {}
     await world.scan()
     assert world.ended == [10, 11]
@@ -85,7 +90,7 @@ async def test_a_client_that_belongs_to_no_pod_is_ended_without_an_event(world: 
 
 
 async def test_a_daemon_that_does_not_answer_is_asked_again_at_the_next_scan(world: World) -> None:
-    world.expired = [ExpiredGpu("GPU-0", "a")]
+    world.expired = [expired("GPU-0", "a")]
     world.absent = True
     await world.scan()
     world.absent = False
@@ -94,7 +99,7 @@ async def test_a_daemon_that_does_not_answer_is_asked_again_at_the_next_scan(wor
 
 
 async def test_a_gpu_that_is_lost_holds_up_no_other(world: World) -> None:
-    world.expired = [ExpiredGpu("GPU-0", "a"), ExpiredGpu("GPU-1", "a")]
+    world.expired = [expired("GPU-0", "a"), expired("GPU-1", "a")]
     world.lost = {"GPU-0"}
     await world.scan()
     assert world.ended == [12]
