@@ -221,7 +221,7 @@ def has_counted(before: int, now: int) -> bool:
 
 
 def lost_clients(failure: str, contexts: int) -> str:
-    """A sentence without a full stop. `failure`: how MPS daemon or server ended; `contexts`: of clients that ended so."""
+    """A sentence without a full stop. `failure`: how daemon or server ended; `contexts`: of clients that ended so."""
     many = f", {count_of(contexts, 'CUDA context')}," if contexts > 0 else ""
     return f"{failure or 'the MPS daemon ended'}; its clients{many} got error 806"
 

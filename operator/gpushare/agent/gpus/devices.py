@@ -156,7 +156,7 @@ class Devices:
         )
 
     def remove_unused_fronts(self, specs: str) -> None:
-        """Removes those that `specs`, the text of all CDI specs, do not name. OSError: try again with the next agent."""
+        """Removes what `specs`, the text of all CDI specs, does not name. OSError: try again with the next agent."""
         self._fronts.remove_unused(specs)
 
     def client(self, view: GpuView, pipe: Path, shows_grant: bool = False) -> ContainerEdits:

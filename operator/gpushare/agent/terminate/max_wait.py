@@ -63,7 +63,9 @@ class MaxWaitEnforcer:
         record: Callable[[Event], None],
         proc: Path = PROC,
     ) -> None:
-        """`expired`: the GPUs of now whose plan ends their clients. `pods`: this node's by uid. `record`: takes an event, and never waits."""
+        """`expired`: the GPUs of now whose plan ends their clients. `pods`: this node's by uid. `record`: takes an
+        event, and never waits.
+        """
         self._nvml = nvml
         self._expired = expired
         self._pods = pods
