@@ -20,12 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 where webhook, operator and agents work; otherwise 1, and the log says what does not."""
-    found = asyncio.run(_main(args.namespace))
-    for problem in found:
+    problems = asyncio.run(_main(args.namespace))
+    for problem in problems:
         LOG.error("%s", problem)
-    if not found:
+    if not problems:
         LOG.info("the webhook judges GpuShares, an operator is active, and every agent reports")
-    return 1 if found else 0
+    return 1 if problems else 0
 
 
 async def _main(namespace: str) -> list[str]:

@@ -102,12 +102,14 @@ def _seconds(environ: Mapping[str, str], name: str, default: int) -> int:
 def _selinux_options(environ: Mapping[str, str], name: str) -> Mapping[str, str]:
     text = environ.get(name) or "{}"
     try:
-        found = json.loads(text)
+        options = json.loads(text)
     except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(key in SELINUX_KEYS and isinstance(found[key], str) for key in found):
+        options = None
+    if not isinstance(options, dict) or not all(
+        key in SELINUX_KEYS and isinstance(options[key], str) for key in options
+    ):
         raise SettingsError(f'{name} is {text!r}: give JSON such as {{"type": "spc_t"}}, of {", ".join(SELINUX_KEYS)}')
-    return found
+    return options
 
 
 def _one_of(environ: Mapping[str, str], name: str, choices: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ def full_name(pod: Pod) -> str:
 def controller_of(obj: Mapping[str, Any]) -> tuple[str, str]:
     """(kind, name) of what made an object and makes it again; empty where nothing does."""
     owners = obj.get("metadata", {}).get("ownerReferences") or ()
-    return next(((str(it["kind"]), str(it["name"])) for it in owners if it.get("controller")), ("", ""))
+    return next(((str(owner["kind"]), str(owner["name"])) for owner in owners if owner.get("controller")), ("", ""))
 
 
 def phase(pod: Pod) -> str:
@@ -109,12 +109,12 @@ def stop_signals(pod: Pod, name: str) -> set[str]:
     the image's STOPSIGNAL is not known, and SIGTERM, the default, is assumed.
     """
     reported = {str(item.get("name")): str(item.get("stopSignal") or "") for item in container_statuses(pod)}
-    found = {
-        one: {reported[one]} if reported.get(one) else _assumed_signals(container)
+    signals = {
+        other: {reported[other]} if reported.get(other) else _assumed_signals(container)
         for container in containers(pod, ephemeral=True)
-        if (one := str(container.get("name")))
+        if (other := str(container.get("name")))
     }
-    return found[name] if name in found else {"SIGTERM"}.union(*found.values())
+    return signals[name] if name in signals else {"SIGTERM"}.union(*signals.values())
 
 
 def _assumed_signals(container: Container) -> set[str]:

@@ -55,11 +55,11 @@ def heartbeat_lease(node: str, gpu_node: Object, spec: Object) -> Object:
 
 def renewals(leases: Iterable[Object]) -> dict[str, Renewal]:
     """By node. A Lease that was never renewed is left out."""
-    found = {}
+    by_node = {}
     for lease in leases:
         spec = LeaseSpec.of(lease)
         if spec.renewed:
-            found[lease["metadata"]["name"]] = Renewal(
+            by_node[lease["metadata"]["name"]] = Renewal(
                 version_of(lease), spec.renewed[:LONGEST_TIME], spec.holder[:LONGEST_NAME]
             )
-    return found
+    return by_node

@@ -99,14 +99,14 @@ class _Election:
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def _main(self) -> None:
-        self._task = asyncio.ensure_future(self._leadership.elect(self._carried_out))
+        self._task = asyncio.ensure_future(self._leadership.elect(self._work_at_home))
         self._loop = asyncio.get_running_loop()
         if self._cancelled.is_set():
             self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
 
-    async def _carried_out(self) -> None:
+    async def _work_at_home(self) -> None:
         """The work as the election sees it: begins it in its own event loop, and ends only once it has ended."""
         here, ended = asyncio.get_running_loop(), asyncio.Event()
         started: list[asyncio.Task[None]] = []

@@ -110,7 +110,7 @@ class EventRecorder:
 
     def _made_room(self, event: Event) -> bool:
         """Whether a Normal event was given up for this Warning."""
-        normal = next((handle for handle, it in self._waiting.items() if it.type == "Normal"), None)
+        normal = next((handle for handle, other in self._waiting.items() if other.type == "Normal"), None)
         if event.type != "Warning" or normal is None:
             return False
         normal.cancel()
