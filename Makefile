@@ -265,7 +265,7 @@ docs: $(DOCS)/.complete ## the documentation as a site in build/site; a dead lin
 lock: ## resolve requirements.lock and requirements/*.lock anew, for every supported Python
 	@$(PY) -m venv --clear $(CACHE)/uv
 	@$(CACHE)/uv/bin/pip install --quiet $(UV)
-	@$(COMPILE) $(addprefix --extra ,operator webhook agent kubeconfig workload report demo test lint) -o requirements.lock pyproject.toml
+	@$(COMPILE) $(addprefix --extra ,operator webhook agent workload report demo test lint) -o requirements.lock pyproject.toml
 	@$(COMPILE) $(addprefix --extra ,operator webhook agent) -c requirements.lock -o requirements/operator.lock pyproject.toml
 	@$(COMPILE) --extra workload --extra report -c requirements.lock -o requirements/workload.lock pyproject.toml
 	@echo 'cupy-cuda12x[ctk]' | $(COMPILE) --extra workload --extra report --extra cupy-cuda12x -c requirements.lock -o requirements/cupy-cuda12x.lock pyproject.toml -

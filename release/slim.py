@@ -40,6 +40,8 @@ _LIBRARY_PARTS = (
 )  # fmt: skip
 _BASE_PROGRAMS = ("pip*", "idle*", "pydoc*", "2to3*", "wheel*")
 _DEVELOPMENT = re.compile(r"(^|/)(tests?|testing)/|\.(pyx|pxd|pyi|c|h|cc|cpp|hash)$")
+# A class for each kind and each group of the API, which the library imports where it is named. We name none.
+_GENERATED = re.compile(r"^kubernetes/(aio/)?client/(api|models)/(?!__init__\.py$)")
 
 Linked = Callable[[Path], Collection[Path]]
 
@@ -91,7 +93,7 @@ def slim_packages(site: Path) -> None:
 
 def unneeded(path: str) -> bool:
     """Whether a file of site-packages, by its path there, is needed by no program of ours."""
-    return bool(_DEVELOPMENT.search(path))
+    return bool(_DEVELOPMENT.search(path) or _GENERATED.search(path))
 
 
 def parse_status(text: str) -> dict[str, str]:

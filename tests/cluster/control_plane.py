@@ -20,8 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from gpushare.kube.access import kubeconfig_access
-from gpushare.kube.client import Kube, connect_to
+from gpushare.kube.client import Kube, connect
 from localcluster.paths import cache_root
 
 START_SECONDS = 90.0
@@ -139,7 +138,7 @@ class ControlPlane:
 
 
 async def connected(plane: ControlPlane) -> Kube:
-    return connect_to(await kubeconfig_access(plane.kubeconfig), MANAGER)
+    return await connect(MANAGER, plane.kubeconfig)
 
 
 def _etcd(directory: Path, client: int, peer: int) -> list[str]:

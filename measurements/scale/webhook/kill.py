@@ -24,8 +24,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpushare.kube.access import kubeconfig_access
-from gpushare.kube.client import API_ERRORS, PODS, Kube, KubeError, Object, Resource, connect_to
+from gpushare.kube.client import API_ERRORS, PODS, Kube, KubeError, Object, Resource, connect
 from localcluster.cluster import cluster
 from localcluster.stack import NAMESPACE, embedded, install, prepare_namespace
 from measurements.scale import results
@@ -97,7 +96,7 @@ class Endpoint:
 
 async def creations(harness: Harness, namespace: str, victim: Object) -> Object:
     (pid,) = processes_of_pod(harness, victim["metadata"]["uid"], b"webhook")
-    kube = connect_to(await kubeconfig_access(harness.layout.kubeconfig), "gpushare-scale")
+    kube = await connect("gpushare-scale", harness.layout.kubeconfig)
     endpoint = Endpoint(kube, victim["status"]["podIP"])
     watching = asyncio.create_task(endpoint.run())
     found: list[Creation] = []

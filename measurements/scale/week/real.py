@@ -27,7 +27,6 @@ from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Placement
 from gpushare.controller.claims.objects import device_classes
 from gpushare.controller.claims.views import claim as read_claim
-from gpushare.kube.access import kubeconfig_access
 from gpushare.kube.client import (
     DEVICE_CLASSES,
     NODES,
@@ -36,7 +35,7 @@ from gpushare.kube.client import (
     RESOURCE_SLICES,
     Kube,
     Object,
-    connect_to,
+    connect,
 )
 from measurements.scale import claims as burst
 from measurements.scale import results
@@ -224,7 +223,7 @@ async def compare(kubeconfig: Path, nodes: int, pods: int, seed: int, *, packed:
     """How many of the real scheduler's decisions are among those that the model calls the best."""
     chance = random.Random(seed)
     fleet = Fleet(nodes, chance)
-    kube = connect_to(await kubeconfig_access(kubeconfig), "gpushare-week")
+    kube = await connect("gpushare-week", kubeconfig)
     counted = ("decisions", "placed", "asTheModel", "oneBestNode", "asTheOtherModel", "devices", "firstFits")
     found = dict.fromkeys(counted, 0)
     differing: list[Object] = []

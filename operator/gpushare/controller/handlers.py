@@ -16,8 +16,8 @@ import kopf
 from gpushare.api import names
 from gpushare.controller.operator import Operator
 from gpushare.controller.settings import OperatorSettings
-from gpushare.kube.access import service_account
 from gpushare.kube.client import API_ERRORS, GPU_SHARES, connect
+from gpushare.kube.session import session_for_kopf
 from gpushare.metrics.endpoint import exposed
 
 STUCK_SECONDS = 300.0
@@ -67,15 +67,10 @@ async def stop(memo: kopf.Memo, **_: Any) -> None:
 
 
 @kopf.on.login(registry=registry)
-def login(**arguments: Any) -> kopf.ConnectionInfo | None:
-    """In a pod its service account, by the API server's address, which needs no DNS; elsewhere by kubeconfig.
-
-    kopf calls it again after a 401, and it reads the token's file anew: the kubelet replaces a token before it expires.
-    """
-    account = service_account()
-    if account is None:
-        return kopf.login_via_client(**arguments)
-    return kopf.ConnectionInfo(server=account.server, ca_path=account.ca_file, token=account.token())
+async def login(**_: Any) -> kopf.AiohttpSession:
+    """As our own client. kopf calls it again after a 401, and after the session closed itself for another authority."""
+    server, session = await session_for_kopf(_user_agent())
+    return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
 
 @kopf.on.probe(registry=registry, id="reconcile")
@@ -103,10 +98,9 @@ def operator_of(memo: kopf.Memo) -> Operator:
 
 async def run(settings: OperatorSettings, probe_port: int, metrics_port: int) -> None:
     """Runs kopf until SIGTERM or SIGINT; raises what ended the operator otherwise, LeaseLostError among it."""
-    agent = f"gpushare-operator/{version('gpushare')}"
-    kube = await connect(agent)
+    kube = await connect(_user_agent())
     try:
-        operator = Operator(kube, settings, lambda: connect(agent))
+        operator = Operator(kube, settings, lambda: connect(_user_agent()))
         async with exposed(metrics_port, operator.exported):
             await kopf.operator(
                 registry=registry,
@@ -120,6 +114,10 @@ async def run(settings: OperatorSettings, probe_port: int, metrics_port: int) ->
         operator.result()
     finally:
         await kube.close()
+
+
+def _user_agent() -> str:
+    return f"gpushare-operator/{version('gpushare')}"
 
 
 def _host(address: str) -> str:

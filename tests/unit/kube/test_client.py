@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from kubernetes.aio.client.configuration import Configuration
 
 from gpushare.kube import client
-from gpushare.kube.access import Access
 from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, NODES, PODS, SILENT_SECONDS, Kube, KubeError, TooLargeError
+from gpushare.kube.session import ApiSession
 
 
 def pod(number: int, size: int = 0) -> Any:
@@ -76,10 +77,6 @@ class Server:
         return response
 
 
-async def nobody() -> str:
-    return ""
-
-
 @asynccontextmanager
 async def serving(
     pods: list[Any] | None = None, lines: list[bytes] | None = None, silent: float = SILENT_SECONDS
@@ -92,7 +89,7 @@ async def serving(
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    kube = client.connect_to(Access(host, None, nobody), "test", silent)
+    kube = Kube(ApiSession(Configuration(host=host), "test"), silent)
     try:
         yield server, kube
     finally:
@@ -265,27 +262,6 @@ async def test_of_requests_a_hundred_are_under_way_at_most() -> None:
         server.closing.set()
         await asked
     assert server.asking == 150
-
-
-@pytest.mark.parametrize(
-    ("variables", "asked"),
-    [
-        ({}, False),
-        ({"https_proxy": "http://proxy:3128"}, True),
-        ({"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.0,.svc"}, True),
-        ({"https_proxy": "http://proxy:3128", "no_proxy": "api.example.com"}, False),
-        ({"http_proxy": "http://proxy:3128"}, False),
-    ],
-)
-def test_the_environment_is_asked_for_a_proxy_only_where_it_names_one(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], asked: bool
-) -> None:
-    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
-        for spelled in (name, name.upper()):
-            monkeypatch.delenv(spelled, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert client.has_proxy("https://api.example.com:6443") is asked
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

@@ -7,11 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from aiohttp import web
+from kubernetes.aio.client.configuration import Configuration
 
-from gpushare.kube.client import Object
+from gpushare.kube.client import Kube, Object
 from gpushare.kube.coordination.elector import Elector, LeaseLostError, Timing, lead
 from gpushare.kube.resources import LEASES
+from gpushare.kube.session import ApiSession
 from tests.unit.fake_kube import FakeKube
+from tests.unit.kube.answering import answering
 
 REFUSED = OSError("connection refused")
 OLD = "2026-01-01T00:00:00.000000Z"
@@ -235,6 +239,32 @@ async def test_a_request_that_hangs_counts_as_failed_and_never_outlasts_the_dead
     with pytest.raises(LeaseLostError, match=r"could not be renewed for 0\.3 s"):
         async with asyncio.timeout(2):
             await running
+
+
+async def test_an_api_server_that_hangs_at_a_renewal_ends_the_work() -> None:
+    """On connections as in a cluster, whose requests may take 15 s each."""
+    renewing = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.method == "PATCH":
+            renewing.set()
+            await asyncio.Event().wait()
+        if request.method == "GET":
+            return web.json_response({"reason": "NotFound"}, status=404)
+        return web.json_response({**await request.json(), "metadata": {"name": "l", "resourceVersion": "1"}})
+
+    async with answering(answer) as port:
+        kube = Kube(ApiSession(Configuration(host=f"http://127.0.0.1:{port}"), "test"))
+        timing = Timing(lease_seconds=1.2, renew_seconds=0.6, retry_seconds=0.05, attempt_seconds=5.0)
+        elector = Elector(kube, namespace="ns", name="l", identity="a", timing=timing)
+        running = started(lead(elector, asyncio.Event().wait))  # type: ignore[arg-type]
+        with pytest.raises(LeaseLostError, match=r"could not be renewed for 0\.6 s"):
+            async with asyncio.timeout(5):
+                await running
+        assert renewing.is_set()
+        with pytest.raises(LeaseLostError):
+            elector.check()
+        await kube.close()
 
 
 async def test_a_lease_that_was_deleted_is_made_again() -> None:

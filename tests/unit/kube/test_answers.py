@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.kube.list_page import read_page
+from gpushare.kube.answers import read_page
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
