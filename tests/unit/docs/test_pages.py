@@ -9,12 +9,13 @@ from localcluster.paths import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
 RECORDS = DOCS / "decisions"
+MEASUREMENTS = REPOSITORY / "measurements"
 USERS = [page for page in sorted(DOCS.rglob("*.md")) if RECORDS not in page.parents]
 WRITTEN = [*sorted(REPOSITORY.glob("*.md")), *(page for page in sorted(DOCS.rglob("*.md")) if page.stem != "api")]
 NOT_YET = {"0001-kopf", "0003-one-http-stack"}
 LOOKED_UP = {"api", "architecture", "events", "metrics-list", "reasons", "scenarios", "threats", "mps", "glossary"}
 """Pages in which one looks something up and which nobody reads from the top: their length is free."""
-MOST_PAGES, MOST_WORDS, MOST_COLUMNS, MOST_ROWS, MOST_CHARACTERS = 42, 2400, 6, 20, 120
+MOST_PAGES, MOST_WORDS, MOST_COLUMNS, MOST_ROWS, MOST_CHARACTERS = 50, 2400, 6, 20, 120
 
 _FENCE = re.compile(r"^ *(`{3,})[^\n]*\n.*?^ *\1`*$", re.MULTILINE | re.DOTALL)
 _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
@@ -37,8 +38,10 @@ def tables(text: str) -> list[tuple[int, int]]:
     return [(len(re.findall(r"(?<!\\)\|", table[0])) - 1, len(table) - 2) for table in rows]
 
 
-def test_the_documentation_stays_within_its_number_of_pages() -> None:
-    assert len(USERS) <= MOST_PAGES
+def test_the_documentation_has_about_fifty_pages() -> None:
+    """Decision records are not counted: nobody reads them from first to last."""
+    evidence = [page for page in MEASUREMENTS.rglob("*.md") if "results" not in page.parts]
+    assert len(USERS) + len(evidence) <= MOST_PAGES
 
 
 @pytest.mark.parametrize("page", [page for page in USERS if page.stem not in LOOKED_UP], ids=lambda page: page.stem)
