@@ -29,6 +29,14 @@ def orphans(index: Path, pages: Iterable[Path]) -> list[Path]:
     return sorted({page.resolve() for page in pages} - listed)
 
 
+def targets(page: Path) -> Iterator[Path]:
+    """The files of the repository that the links and pictures of a page lead to."""
+    for _, target in _LINK.findall(_FENCE.sub("", page.read_text())):
+        path = target.partition("#")[0]
+        if path and "://" not in path:
+            yield (page.parent / path).resolve()
+
+
 def anchors(text: str) -> set[str]:
     """The anchors that Git hosts and the site give to the headings of a page."""
     count: Counter[str] = Counter()
