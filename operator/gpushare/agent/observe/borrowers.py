@@ -1,7 +1,7 @@
 """Which borrowers the API shows, and since when. Pure: times are handed in.
 
-Guarantees: one reading alone lists nobody; a GPU without a new reading keeps its borrowers; one who goes on borrowing
-keeps the figures that it was found with, so a borrower that stays costs no write.
+Guarantees: one reading alone lists no borrower; a GPU without a new reading keeps its borrowers; a container that goes
+on borrowing keeps the figures that it was listed with, so a borrower that stays costs no write.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,10 +17,10 @@ Place = tuple[Uuid, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Sighting:
-    """`last`: when the reading was taken that showed it last. `found` None: not confirmed yet."""
+    """`last`: when the reading was taken that showed it last. `confirmed` None: one reading alone shows it."""
 
     last: float
-    found: Borrower | None
+    confirmed: Borrower | None
 
 
 class BorrowerList:
@@ -28,24 +28,24 @@ class BorrowerList:
         """`before`: those of an earlier agent. `now`: on the clock of `taken_at`. `clear_seconds`: one that was not
         seen to borrow for so long is no borrower any more.
         """
-        self._cases = {(one.uuid, one.pod_uid, one.container): _Sighting(now, one) for one in before}
+        self._cases = {(listed.uuid, listed.pod_uid, listed.container): _Sighting(now, listed) for listed in before}
         self._clear_seconds = clear_seconds
 
     def update(self, reading: Reading, wall: str) -> None:
         """From a new reading. `wall`: RFC 3339, for those found now."""
         uuid, now = reading.uuid, reading.taken_at
         seen = {}
-        for one in borrowings(reading):
-            place = (uuid, one.usage.pod_uid, one.usage.container)
+        for borrowing in borrowings(reading):
+            place = (uuid, borrowing.usage.pod_uid, borrowing.usage.container)
             known = self._cases.get(place)
-            found = known.found if known is not None else None
-            if found is None and known is not None:  # it is known from the reading before
-                found = _found(one, wall)
-            seen[place] = _Sighting(now, found)
+            confirmed = known.confirmed if known is not None else None
+            if confirmed is None and known is not None:  # it is known from the reading before
+                confirmed = _borrower(borrowing, wall)
+            seen[place] = _Sighting(now, confirmed)
         kept = {
             place: case
             for place, case in self._cases.items()
-            if place[0] != uuid or (case.found is not None and now - case.last < self._clear_seconds)
+            if place[0] != uuid or (case.confirmed is not None and now - case.last < self._clear_seconds)
         }
         self._cases = kept | seen
 
@@ -55,20 +55,27 @@ class BorrowerList:
 
     def listed(self, ends_at: Mapping[Place, str]) -> list[Borrower]:
         """For the node's status, in the order in which they go. `ends_at`: when those with notice are ended."""
-        found = [
-            case.found.model_copy(update={"ends_at": ends_at.get(place)})
+        confirmed = [
+            case.confirmed.model_copy(update={"ends_at": ends_at.get(place)})
             for place, case in self._cases.items()
-            if case.found is not None
+            if case.confirmed is not None
         ]
-        return sorted(found, key=_order)[:MAX_BORROWERS]
+        return sorted(confirmed, key=_order)[:MAX_BORROWERS]
 
 
-def _order(one: Borrower) -> tuple[object, ...]:
-    return one.priority, one.reserved_mib - one.observed_mib, one.uuid, one.namespace, one.pod, one.container
+def _order(borrower: Borrower) -> tuple[object, ...]:
+    return (
+        borrower.priority,
+        borrower.reserved_mib - borrower.observed_mib,
+        borrower.uuid,
+        borrower.namespace,
+        borrower.pod,
+        borrower.container,
+    )
 
 
-def _found(one: Borrowing, wall: str) -> Borrower:
-    usage, grant = one.usage, one.usage.grant
+def _borrower(borrowing: Borrowing, wall: str) -> Borrower:
+    usage, grant = borrowing.usage, borrowing.usage.grant
     return Borrower(
         uuid=usage.uuid,
         share=usage.share,

@@ -8,7 +8,7 @@ context, so that it gets in; what is reserved for it counts from then on.
 Borrowers go in the order of the kubelet's node-pressure eviction among pods above their requests: the lowest priority
 first, of the same priority the one that borrows most.
 
-Guarantees: one reading alone gives nobody notice and ends nobody; nobody is ended without notice, or before the grace
+Guarantees: one reading alone gives no notice and ends no client; no client is ended without notice, or before the grace
 period is over. Of each GPU one borrower at a time has notice; another one gets it only once
 the memory of the one before is back, or RETURN_SECONDS after its end. Who uses no more than is reserved for it is never
 named, nor one whose grant is only assumed. Figures that cannot be true together count for nothing.
@@ -134,8 +134,8 @@ def borrowings(reading: Reading) -> tuple[Borrowing, ...]:
     """Who borrows, in the order in which they go."""
     if not reading.credible:
         return ()
-    found = [Borrowing(usage, mib) for usage in reading.usages if (mib := _borrowed_mib(usage))]
-    return tuple(sorted(found, key=lambda it: (it.usage.priority, -it.mib, it.key)))
+    borrowers = [Borrowing(usage, mib) for usage in reading.usages if (mib := _borrowed_mib(usage))]
+    return tuple(sorted(borrowers, key=lambda item: (item.usage.priority, -item.mib, item.key)))
 
 
 def shortage(reading: Reading, waiting_mib: int) -> Shortage | None:
@@ -150,73 +150,73 @@ def shortage(reading: Reading, waiting_mib: int) -> Shortage | None:
     return Shortage(reading.free_mib, sum(unused) + waiting_mib)
 
 
-def step(
-    course: Course, reading: Reading, found: Shortage | None, policy: Policy
-) -> tuple[Course, ShortageStep | None]:
-    """By one more reading. `found`: its shortage; None: not known, and nothing changes.
+def step(course: Course, reading: Reading, lack: Shortage | None, policy: Policy) -> tuple[Course, ShortageStep | None]:
+    """By one more reading. `lack`: its shortage; None: not known, and nothing changes.
 
     A shortage begins where more is lacking than figures may be wrong by, and ends where nothing is.
     """
-    if found is None:
+    if lack is None:
         return course, None
-    shown = found.mib > (TOLERANCE_MIB if course.short is None else 0)
+    shown = lack.mib > (TOLERANCE_MIB if course.short is None else 0)
     twice = shown == course.shown
-    short = (course.short or found) if (shown if twice else course.short) else None
+    short = (course.short or lack) if (shown if twice else course.short) else None
     before, listed = course.borrowed, borrowings(reading)
-    course = replace(course, short=short, shown=shown, borrowed=frozenset(it.key for it in listed))
+    course = replace(course, short=short, shown=shown, borrowed=frozenset(item.key for item in listed))
     if short is None:
-        return replace(course, notice=None, ending=None), _over(course, found)
+        return replace(course, notice=None, ending=None), _over(course, lack)
     if not (shown and twice):
         return course, None
     if course.ending is not None:
         left = _left(course.ending, reading)
         if left and reading.taken_at - course.ending.at < RETURN_SECONDS:
-            return course, _follow_up(course.ending, left, reading, found)
+            return course, _follow_up(course.ending, left, reading, lack)
         course = replace(course, ending=None)
-    candidates = [it for it in listed if it.key in before and it.usage.living and not it.usage.by_default]
-    return _next(course, candidates, reading.taken_at, found, policy)
+    candidates = [item for item in listed if item.key in before and item.usage.living and not item.usage.by_default]
+    return _next(course, candidates, reading.taken_at, lack, policy)
 
 
 def _next(
-    course: Course, candidates: Sequence[Borrowing], now: float, found: Shortage, policy: Policy
+    course: Course, candidates: Sequence[Borrowing], now: float, lack: Shortage, policy: Policy
 ) -> tuple[Course, ShortageStep | None]:
     """The GPU is short, and nobody is being ended. `candidates`: who borrows by two readings, in order."""
     notice = course.notice
-    noticed = next((it for it in candidates if notice is not None and it.key == notice.borrowing.key), None)
+    noticed = next((item for item in candidates if notice is not None and item.key == notice.borrowing.key), None)
     if notice is not None and noticed is None:
-        return replace(course, notice=None), _over(course, found)
+        return replace(course, notice=None), _over(course, lack)
     if notice is None or noticed is None or notice.ends != policy.terminates:
         first = noticed or next(iter(candidates), None)
         if first is None:
             return course, None
         given = Notice(first, now, policy.terminates)
-        return replace(course, notice=given), ShortageStep(Act.NOTICE, first.usage, first.mib, found, policy.terminates)
+        return replace(course, notice=given), ShortageStep(Act.NOTICE, first.usage, first.mib, lack, policy.terminates)
     if not policy.terminates or now - notice.at < policy.grace:
         return course, None
     processes = noticed.usage.living
     ending = BorrowerEnding(noticed, frozenset(map(identity, processes)), now)
-    end = ShortageStep(Act.END, noticed.usage, noticed.mib, found, True, processes)
+    end = ShortageStep(Act.END, noticed.usage, noticed.mib, lack, True, processes)
     return replace(course, notice=None, ending=ending), end
 
 
-def _over(course: Course, found: Shortage) -> ShortageStep | None:
+def _over(course: Course, lack: Shortage) -> ShortageStep | None:
     if course.notice is None:
         return None
     noticed = course.notice.borrowing
-    return ShortageStep(Act.OVER, noticed.usage, noticed.mib, found, course.notice.ends)
+    return ShortageStep(Act.OVER, noticed.usage, noticed.mib, lack, course.notice.ends)
 
 
 def _left(ending: BorrowerEnding, reading: Reading) -> tuple[ListedProcess, ...]:
     """Those of its processes that still hold memory."""
-    of_it = [usage for usage in reading.usages if key_of(usage) == ending.borrowing.key]
-    return newest_first(it for usage in of_it for it in usage.processes if identity(it) in ending.processes)
+    held = [usage for usage in reading.usages if key_of(usage) == ending.borrowing.key]
+    return newest_first(
+        process for usage in held for process in usage.processes if identity(process) in ending.processes
+    )
 
 
 def _follow_up(
-    ending: BorrowerEnding, left: tuple[ListedProcess, ...], reading: Reading, found: Shortage
+    ending: BorrowerEnding, left: tuple[ListedProcess, ...], reading: Reading, lack: Shortage
 ) -> ShortageStep | None:
     noticed, seconds = ending.borrowing, reading.taken_at - ending.at
-    asked = ShortageStep(Act.END, noticed.usage, noticed.mib, found, True)
+    asked = ShortageStep(Act.END, noticed.usage, noticed.mib, lack, True)
     if living := tuple(process for process in left if not process.terminated):
         return replace(asked, processes=living)  # the MPS daemon has not been reached yet
     beside = [usage for usage in reading.usages if key_of(usage) == noticed.key and usage.living]

@@ -70,7 +70,7 @@ class MountChecker:
 
     def unmounted(self, containers: Collection[SlotContainer]) -> dict[Uuid, list[ContainerProcess]]:
         """The first process of each container without the mount, by GPU. Blocks."""
-        ids = {it.container_id for it in containers}
+        ids = {container.container_id for container in containers}
         before = {container_id: check for container_id, check in self._checks.items() if container_id in ids}
         unsettled = {container_id for container_id in ids if not self._is_settled(before.get(container_id))}
         self._checks = before | (self._check(unsettled) if unsettled else {})

@@ -60,10 +60,10 @@ def _events(
     container = next((item for item in containers(pod) if item["name"] == name), None) if pod is not None else None
     if pod is None or container is None:
         return
-    found = container_grant(container, part.share, shares.get(part.share), claimed.get(part.container))
-    if found.grant is None:
+    granted = container_grant(container, part.share, shares.get(part.share), claimed.get(part.container))
+    if granted.grant is None:
         return
-    grant, others = found.grant, count[part.uuid] - 1
+    grant, others = granted.grant, count[part.uuid] - 1
     processes = count_of(grant.processes, "process")
     beside = {0: "no other container has a part of that GPU now", 1: "1 other container has a part of that GPU now"}
     most = f" ({format_mib(grant.limit_mib)} at most)" if grant.burst_mib else ""

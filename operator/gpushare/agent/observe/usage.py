@@ -246,7 +246,7 @@ class UsageReader:
         unmounted = await self._read_mounts(running) if newer else {}
         listed = await self._proc_caller.call(self._read_listed, newer, taken)
         by_uid = pods_by_cgroup_uid(sources.pods)
-        found = [
+        new = [
             reading(
                 uuid,
                 taken[uuid].share,
@@ -262,21 +262,21 @@ class UsageReader:
             )
             for uuid, view in newer.items()
         ]
-        self.readings = before | {item.uuid: item for item in found}
+        self.readings = before | {item.uuid: item for item in new}
         self._forget_ended()
-        return found
+        return new
 
     async def _read_mounts(self, running: Collection[SlotContainer]) -> dict[Uuid, list[ListedProcess]]:
         """A process of each container without mounts, by GPU; empty while /proc is searched for longer than it may."""
         try:
-            found = await self._mounts_caller.call(self._mounts.unmounted, running)
+            unmounted = await self._mounts_caller.call(self._mounts.unmounted, running)
         except HungError as error:
             self._problems.log("%s", error)
             return {}
         self._problems.clear()
         return {
-            uuid: [ListedProcess(it.pid, it.started, 0, False, it.owners, unmounted=True) for it in some]
-            for uuid, some in found.items()
+            uuid: [ListedProcess(item.pid, item.started, 0, False, item.owners, unmounted=True) for item in some]
+            for uuid, some in unmounted.items()
         }
 
     def _read_listed(
@@ -286,7 +286,7 @@ class UsageReader:
 
         Our own servers, and processes that have ended since, are left out.
         """
-        found = {}
+        listed = {}
         for uuid, view in views.items():
             shared = taken[uuid].holders is None
             clients = [self._listed(uuid, process, True, shared) for process in view.processes.mps_clients]
@@ -295,8 +295,8 @@ class UsageReader:
                 for process in view.processes.compute
                 if process.pid != taken[uuid].server_pid
             ]
-            found[uuid] = [item for item in (*clients, *others) if item is not None]
-        return found
+            listed[uuid] = [item for item in (*clients, *others) if item is not None]
+        return listed
 
     def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool, shared: bool) -> ListedProcess | None:
         """None: it has ended."""
@@ -310,8 +310,8 @@ class UsageReader:
             and not any(self._mounts.was_mounted(owner.container_id) for owner in owners)
             and processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc) is False
         )
-        found = ListedProcess(process.pid, started, process.memory_mib, mps, owners, False, unmounted)
-        return replace(found, terminated=True) if self._was_terminated(uuid, found) else found
+        listed = ListedProcess(process.pid, started, process.memory_mib, mps, owners, False, unmounted)
+        return replace(listed, terminated=True) if self._was_terminated(uuid, listed) else listed
 
     def _read_owners(self, pid: int, started: int) -> tuple[Owner, ...] | None:
         known = self._owners.get((pid, started))
@@ -395,11 +395,11 @@ def _usage(
 
 def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str], dict[str, Grant]]:
     """(namespace, pod) -> what its containers' claims of the share grant."""
-    found: dict[tuple[str, str], dict[str, Grant]] = {}
+    by_pod: dict[tuple[str, str], dict[str, Grant]] = {}
     for (namespace, pod, container), grant in claimed.items():
         if grant.share == share:
-            found.setdefault((namespace, pod), {})[container] = grant
-    return found
+            by_pod.setdefault((namespace, pod), {})[container] = grant
+    return by_pod
 
 
 def _container(pod: Pod, container_id: str, has_part: Callable[[Container], bool]) -> Container | None:
@@ -408,5 +408,5 @@ def _container(pod: Pod, container_id: str, has_part: Callable[[Container], bool
     name = container_name(pod, container_id)
     if name:
         return by_name.get(name)
-    with_part = [one for one in by_name.values() if has_part(one)]
+    with_part = [container for container in by_name.values() if has_part(container)]
     return with_part[0] if len(with_part) == 1 else None

@@ -151,10 +151,14 @@ def _past_mps(usage: Usage, reading: Reading) -> Violation:
         return Violation(EventReason.NOT_AN_MPS_CLIENT, usage, 0, usage.memory_mib)
     if all(process.unmounted for process in usage.processes):
         return Violation(EventReason.CDI_EDITS_MISSING, usage, 0, usage.memory_mib)
-    same = [it for it in reading.usages if it.mps and (it.pod_uid, it.container) == (usage.pod_uid, usage.container)]
-    beside = tuple(process for it in same for process in it.living)
+    clients = [other for other in reading.usages if other.mps and _place(other) == _place(usage)]
+    beside = tuple(process for other in clients for process in other.living)
     to_end = newest_first(usage.processes)
     return Violation(EventReason.NOT_AN_MPS_CLIENT, usage, 0, usage.memory_mib, to_end, beside)
+
+
+def _place(usage: Usage) -> tuple[str, str]:
+    return usage.pod_uid, usage.container
 
 
 def _above_grant(usage: Usage, grant: Grant, credible: bool) -> Iterable[Violation]:
@@ -212,8 +216,8 @@ class ViolationTracker:
 
     def findings(self) -> list[Finding]:
         """For the node's status, in an order that does not change while they stand."""
-        found = [case.finding for case in self._cases.values() if case.finding is not None]
-        return sorted(found, key=lambda finding: (finding.since, *key_of(finding)))[:MAX_FINDINGS]
+        confirmed = [case.finding for case in self._cases.values() if case.finding is not None]
+        return sorted(confirmed, key=lambda finding: (finding.since, *key_of(finding)))[:MAX_FINDINGS]
 
     def _judge(self, reading: Reading, wall: str) -> Iterable[ConfirmedViolation]:
         previous = self._read_at.get(reading.uuid)

@@ -140,8 +140,9 @@ class DepartureGuard:
 
     def _departing(self, uuid: Uuid, departures: Departures) -> list[DepartingClient]:
         """Blocks. Without those whose end was asked for already."""
-        found = (self._departing_client(uuid, it, departures) for it in read_clients(self._nvml, uuid, self._proc))
-        return [client for client in found if client is not None]
+        clients = read_clients(self._nvml, uuid, self._proc)
+        departing = (self._departing_client(uuid, process, departures) for process in clients)
+        return [client for client in departing if client is not None]
 
     def _departing_client(self, uuid: Uuid, process: Process, departures: Departures) -> DepartingClient | None:
         owner = owner_among(process.owners, departures)

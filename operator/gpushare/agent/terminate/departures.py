@@ -70,10 +70,11 @@ def is_due(now: float, kill_at: float, ends_itself: bool) -> bool:
 
 
 def first_departure(departures: Iterable[Departure], owner: Owner, started: float) -> Departure | None:
-    """The one that ends a process of `owner` first. `departures`: all of its pod. `started`: when the process did, in
-    CLOCK_BOOTTIME seconds.
+    """The departure that ends a process of `owner` first. `departures`: all of its pod. `started`: when the process
+    did, in CLOCK_BOOTTIME seconds.
     """
-    return min((one for one in departures if one.includes(owner, started)), key=lambda one: one.kill_at, default=None)
+    ending = (departure for departure in departures if departure.includes(owner, started))
+    return min(ending, key=lambda departure: departure.kill_at, default=None)
 
 
 def deletion(pod: Object) -> tuple[float, str] | None:
@@ -129,9 +130,9 @@ class DepartureTracker:
         """
         asking = {uid: pod for uid, pod in pods.items() if asks_for_gpu(pod)}
         deleted = {
-            uid: self._deletion(uid, pod, *found, now, wall)
+            uid: self._deletion(uid, pod, *seen, now, wall)
             for uid, pod in asking.items()
-            if (found := deletion(pod)) is not None
+            if (seen := deletion(pod)) is not None
         }
         self._notice_vanished(pods, now)
         self._forget_killed(asking, deleted, now)
@@ -197,9 +198,9 @@ def _is_earlier_instances(killed: float, started: float, wall: float) -> bool:
     return killed < started and not killed <= wall < started - LONGEST_RESTART_SECONDS
 
 
-def _by_uid(found: Iterable[tuple[str, Departure]]) -> dict[str, tuple[Departure, ...]]:
+def _by_uid(departures: Iterable[tuple[str, Departure]]) -> dict[str, tuple[Departure, ...]]:
     grouped: dict[str, tuple[Departure, ...]] = {}
-    for uid, departure in found:
+    for uid, departure in departures:
         grouped[uid] = (*grouped.get(uid, ()), departure)
     return grouped
 

@@ -71,7 +71,7 @@ class ViolationEnforcer:
             self._recorder.resolve(_regarding(finding, self._node), EventReason(finding.reason), _subject(finding))
         for confirmed in judgement.confirmed:
             self._record_finding(confirmed.finding)
-        to_end = [it for it in judgement.confirmed if it.to_end and it.finding.share in terminating]
+        to_end = [item for item in judgement.confirmed if item.to_end and item.finding.share in terminating]
         self._executor.submit(violation_requests(to_end, self._executor.sent, self._clock()))
 
     def _record_finding(self, finding: Finding) -> None:

@@ -17,6 +17,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from signal import Signals
 from typing import Protocol
@@ -72,8 +73,9 @@ class _Lane:
         waiting = sorted(self.pending.values(), key=lambda request: (request.reason.order, request.deadline))
         reason, by_daemon = waiting[0].reason, waiting[0].signal is None
         self.first = reason.order
-        others = (n for n, it in enumerate(waiting) if it.reason is not reason or (it.signal is None) is not by_daemon)
-        return waiting[: next(others, len(waiting))]
+        return list(
+            takewhile(lambda request: request.reason is reason and (request.signal is None) is by_daemon, waiting)
+        )
 
 
 class TerminationExecutor:

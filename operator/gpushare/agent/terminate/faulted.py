@@ -173,8 +173,8 @@ class FaultedClientReaper:
 
     def _faulted_clients(self, fault: GpuFault) -> list[Process]:
         """Blocks. A process that is younger than the fault has reused a client's PID."""
-        found = processes.read_all(fault.clients, self._proc)
-        return [process for process in found if processes.started_at(process) <= fault.since]
+        listed = processes.read_all(fault.clients, self._proc)
+        return [process for process in listed if processes.started_at(process) <= fault.since]
 
     def _any_runs(self, clients: Collection[Identity]) -> bool:
         """Blocks."""

@@ -1,10 +1,10 @@
 """Containers and pods that the kubelet ends by itself, as its events report them.
 
-Such a termination shows in no pod's status until no container runs any more (status_manager.go:1473,1504 of Kubernetes
-1.37). But the kubelet records an event `Killing` for each container before it runs the preStop hook and sends SIGTERM
-(kuberuntime_container.go:887,897,915); its message names a failed probe or hook, a changed definition or a resize. Why
-it ends a pod as a whole, an event before that says, for the reasons in POD_REASONS. No event about the pod says so when
-the node shuts down (nodeshutdown_manager.go:159) or when a pod's sandbox is made anew.
+Function names are those of Kubernetes 1.37, below pkg/kubelet. Such a termination shows in no pod's status until no
+container runs any more (`mergePodStatus`). But the kubelet records an event `Killing` for each container before it runs
+the preStop hook and sends SIGTERM (`killContainer`); its message names a failed probe or hook, a changed definition or
+a resize. Why it ends a pod as a whole, an event before that says, for the reasons in POD_REASONS. No event about the
+pod says so when the node shuts down (`podManager.killPods`) or when a pod's sandbox is made anew.
 
 Guarantees: an event counts only for the pod that it names in full, in the event's own namespace. Anybody who may create
 events can write one like these, so a policy of ours refuses them to all but nodes. A namespace is watched only while a
@@ -35,24 +35,24 @@ SELECTOR = "involvedObject.kind=Pod,source=kubelet," + ",".join(
 )
 """A selector cannot say "or", so it leaves out the frequent reasons; `kubelet_kill` picks from the rest."""
 EVICTION_SECONDS = 1.0
-"""Grace of an eviction for pressure (eviction_manager.go:62,431), and of a rejected pod. A soft eviction may give more,
-but no event says so."""
+"""Grace of an eviction for pressure (`immediateEvictionGracePeriodSeconds`), and of a rejected pod. A soft eviction may
+give more, but no event says so."""
 
 POD_REASONS: Mapping[str, str] = {
-    "Evicted": "is evicted by the kubelet",  # eviction_manager.go:643
-    "Preempting": "is preempted by the kubelet for a critical pod",  # preemption.go:112
-    "DeadlineExceeded": "has been active for longer than its activeDeadlineSeconds",  # active_deadline.go:74
+    "Evicted": "is evicted by the kubelet",  # evictPod
+    "Preempting": "is preempted by the kubelet for a critical pod",  # evictPodsToFreeRequests
+    "DeadlineExceeded": "has been active for longer than its activeDeadlineSeconds",  # activeDeadlineHandler
 }
 """The reasons with which the kubelet ends a pod as a whole; each completes "its pod …"."""
 REJECTIONS = ("NodeAffinity", "TopologyAffinityError", "UnexpectedAdmissionError")
 LACK = "OutOf"
 """A restarted kubelet admits the pods of its node anew. A pod that no longer fits fails, and what still runs of it is
-killed within two seconds (kubelet.go:2924, kubelet_pods.go:1429). A reason that begins with LACK names a resource,
-slots included, even where the node's labels do not fit (predicate.go:268). If a condition of the node is the cause, the
+killed within two seconds (`HandlePodAdditions`, `HandlePodCleanups`). A reason that begins with LACK names a resource,
+slots included, even where the node's labels do not fit (`generalFilter`). If a condition of the node is the cause, the
 reason is Evicted."""
 RESTARTED_WITH_ALL = "killing"
 """The message for a container that the kubelet restarts because another one's restart rule restarts all of them
-(kuberuntime_manager.go:1642): without any grace, and without its preStop hook."""
+(`SyncPod`): without any grace, and without its preStop hook."""
 
 _CONTAINER_PATHS = ("spec.containers{", "spec.initContainers{", "spec.ephemeralContainers{")
 
@@ -71,7 +71,7 @@ class KubeletKill:
 
     @property
     def shortens(self) -> bool:
-        """Whether it takes the rest of its time from a pod that is being deleted (pod_workers.go:1023)."""
+        """Whether it takes the rest of its time from a pod that is being deleted (`calculateEffectiveGracePeriod`)."""
         return self.reason == "Evicted" or self.rejects
 
     @property
@@ -116,7 +116,7 @@ def concerns(kill: KubeletKill, pod: Object) -> bool:
 
 
 def grace_seconds(kill: KubeletKill, pod: Object) -> float:
-    """How long the kubelet waits before it kills, the preStop hook included (kuberuntime_container.go:1423)."""
+    """How long the kubelet waits before it kills, the preStop hook included (`setTerminationGracePeriod`)."""
     if kill.shortens:
         return EVICTION_SECONDS
     if kill.message == RESTARTED_WITH_ALL:

@@ -111,8 +111,8 @@ class MaxWaitEnforcer:
 
     def _clients(self, uuid: Uuid) -> list[Process]:
         """Blocks. Without those whose end was asked for already."""
-        found = read_clients(self._nvml, uuid, self._proc)
-        return [process for process in found if not self._executor.was_asked(uuid, process)]
+        clients = read_clients(self._nvml, uuid, self._proc)
+        return [process for process in clients if not self._executor.was_asked(uuid, process)]
 
 
 def _request(gpu: GpuPlan, process: Process, owner: tuple[Object, str] | None) -> TerminationRequest:

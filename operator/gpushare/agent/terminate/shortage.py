@@ -111,12 +111,12 @@ class ShortageMonitor:
             self._judge(reading, waiting_mib.get(reading.uuid, 0), policy, now)
 
     def _judge(self, reading: Reading, waiting_mib: int, policy: Policy, now: datetime) -> None:
-        uuid, found = reading.uuid, shortage(reading, waiting_mib)
-        if found is None:
+        uuid, lack = reading.uuid, shortage(reading, waiting_mib)
+        if lack is None:
             self.latest.pop(uuid, None)
             return
-        self.latest[uuid] = found
-        self._courses[uuid], due = step(self._courses.get(uuid, Course()), reading, found, policy)
+        self.latest[uuid] = lack
+        self._courses[uuid], due = step(self._courses.get(uuid, Course()), reading, lack, policy)
         if due is None:
             return
         match due.act:
@@ -133,7 +133,7 @@ class ShortageMonitor:
         self._courses = {uuid: course for uuid, course in self._courses.items() if uuid in lending}
         self._ends_at = {uuid: end for uuid, end in self._ends_at.items() if uuid in lending}
         self._read_at = {uuid: at for uuid, at in self._read_at.items() if uuid in lending}
-        self.latest = {uuid: found for uuid, found in self.latest.items() if uuid in lending}
+        self.latest = {uuid: lack for uuid, lack in self.latest.items() if uuid in lending}
         if self._list is not None:
             self._list.keep(lending)
 
@@ -177,9 +177,9 @@ def _pod(due: ShortageStep) -> Object:
 
 
 def _spare(due: ShortageStep) -> str:
-    found = due.shortage
+    lack = due.shortage
     return (
-        f"GPU {due.usage.uuid} has {found.free_mib} MiB free for the {found.reserved_mib} MiB that its clients have "
+        f"GPU {due.usage.uuid} has {lack.free_mib} MiB free for the {lack.reserved_mib} MiB that its clients have "
         "reserved and do not use yet, or this container borrows no more"
     )
 

@@ -67,7 +67,7 @@ def test_a_restarted_agent_goes_on_with_the_entries_of_the_one_before() -> None:
     assert Loop(earlier).read(client(1, 21_000)) == [earlier]
 
 
-def test_they_are_listed_in_the_order_in_which_they_go_with_the_time_of_the_end() -> None:
+def test_borrowers_are_listed_in_their_order_with_the_time_of_the_end() -> None:
     loop = Loop()
     seen = [client(1, 12_000), client(2, 20_000), client(3, 23_000, priority=10)]
     assert [one.pod for one in loop.read(*seen, times=2)] == ["pod-2", "pod-1", "pod-3"]

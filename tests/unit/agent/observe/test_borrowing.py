@@ -66,7 +66,7 @@ def test_the_lowest_priority_goes_first_and_of_the_same_who_borrows_most() -> No
     assert [it.usage.pod for it in borrowings(reading(*seen))] == ["pod-4", "pod-2", "pod-1", "pod-3"]
 
 
-def test_figures_that_cannot_be_true_together_make_no_borrower_and_no_shortage() -> None:
+def test_contradicting_figures_make_no_borrower_and_no_shortage() -> None:
     seen = reading(client(1, 60_000), client(2, 60_000), free=0)
     assert borrowings(seen) == ()
     assert shortage(seen, 0) is None
@@ -138,7 +138,7 @@ def test_one_reading_gives_nobody_notice_and_two_do() -> None:
     assert due.shortage == Shortage(1000, 6000)
 
 
-def test_who_begins_to_borrow_on_a_gpu_that_is_short_gets_notice_by_its_second_reading() -> None:
+def test_a_new_borrower_on_a_short_gpu_gets_notice_by_its_second_reading() -> None:
     gpu = Gpu()
     for _ in range(3):
         assert gpu.read(OTHER, **SHORT) is None, "nobody borrows"
@@ -241,7 +241,7 @@ def _noticed(gpu: Gpu, *usages: Usage) -> tuple[Usage, ...]:
     return usages
 
 
-def test_a_daemon_that_did_not_answer_is_asked_again_for_the_same_processes() -> None:
+def test_a_silent_daemon_is_asked_again_for_the_same_processes() -> None:
     gpu = Gpu()
     gpu.until(Act.END, *_noticed(gpu, BORROWER, OTHER), **SHORT)
     fresh = replace(BORROWER, processes=(*BORROWER.processes, process(9, 100, started=500)))
@@ -250,7 +250,7 @@ def test_a_daemon_that_did_not_answer_is_asked_again_for_the_same_processes() ->
     assert (due.act, due.processes) == (Act.END, BORROWER.processes)
 
 
-def test_one_that_lingers_with_its_memory_gets_signals_and_then_the_next_one_notice() -> None:
+def test_a_lingering_borrower_gets_signals_before_the_next_gets_notice() -> None:
     gpu, second = Gpu(), client(3, 15_000)
     gpu.until(Act.END, *_noticed(gpu, BORROWER, second, OTHER), **SHORT)
     end, sent = gpu.now, []
@@ -271,7 +271,7 @@ def test_no_signal_goes_to_a_container_in_which_a_client_computes() -> None:
     assert Act.SIGNAL not in acts
 
 
-def test_a_container_that_starts_again_is_another_borrower_with_a_notice_of_its_own() -> None:
+def test_a_container_that_starts_again_gets_a_notice_of_its_own() -> None:
     gpu = Gpu()
     gpu.until(Act.END, *_noticed(gpu, BORROWER, OTHER), **SHORT)
     again = client(1, 20_000, started=900, container_id=container_id(77))
@@ -298,7 +298,7 @@ READINGS = st.lists(
 
 
 @given(READINGS, st.sampled_from([TERMINATE, AUDIT]))
-def test_whatever_readings_come_nobody_within_its_reservation_is_named_or_ended_without_notice(
+def test_no_readings_name_a_client_within_its_reservation_or_end_unwarned(
     readings: list[tuple[list[Usage], int, float]], policy: Policy
 ) -> None:
     gpu = Gpu(policy)

@@ -48,14 +48,14 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
 
 
-def test_a_container_with_the_mount_is_not_reported_and_proc_is_not_searched_again(node: Node) -> None:
+def test_a_container_with_the_mount_is_not_reported_nor_searched_again(node: Node) -> None:
     node.in_container(11, ROOT + MOUNT)
     assert node.unmounted() == {}
     node.in_container(11, ROOT)
     assert node.unmounted() == {}
 
 
-def test_one_without_it_is_reported_by_its_first_process_for_as_long_as_it_runs(node: Node) -> None:
+def test_a_container_without_the_mount_is_reported_while_it_runs(node: Node) -> None:
     node.in_container(12, ROOT, begun=200)
     node.in_container(11, ROOT, begun=100)
     assert node.unmounted() == {UUID: [11]}
@@ -63,7 +63,7 @@ def test_one_without_it_is_reported_by_its_first_process_for_as_long_as_it_runs(
     assert node.unmounted(SlotContainer(UUID, container_id(20))) == {}
 
 
-def test_a_process_with_mounts_of_its_own_making_says_nothing_of_its_container(node: Node) -> None:
+def test_a_process_with_its_own_mounts_says_nothing_of_its_container(node: Node) -> None:
     node.in_container(11, ROOT + MOUNT)
     node.in_container(12, ROOT)
     assert node.unmounted() == {}
@@ -84,7 +84,7 @@ def test_a_later_process_of_the_same_pid_is_not_taken_for_it(node: Node) -> None
     assert node.unmounted() == {}
 
 
-def test_a_container_whose_processes_cannot_be_seen_is_searched_for_again_later(node: Node) -> None:
+def test_a_container_of_unseen_processes_is_searched_for_again_later(node: Node) -> None:
     assert node.unmounted() == {}
     node.in_container(11, ROOT)
     assert node.unmounted() == {}

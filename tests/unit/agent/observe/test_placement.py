@@ -32,7 +32,7 @@ def looked(placements: Placements, *parts: RunningPart, **fields: Any) -> list[E
         ((part(2), part(3), part(3, gpu="GPU-1")), "2 other containers have parts of that GPU now"),
     ],
 )
-def test_a_container_that_starts_is_told_its_gpu_its_grant_and_how_many_are_beside_it(
+def test_a_new_container_is_told_its_gpu_its_grant_and_its_neighbours(
     others: tuple[RunningPart, ...], words: str
 ) -> None:
     first = looked(Placements(BEGAN), part(), *others)[0]
@@ -42,7 +42,7 @@ def test_a_container_that_starts_is_told_its_gpu_its_grant_and_how_many_are_besi
     assert (first.regarding["uid"], first.type, first.reason) == (uid(1), "Normal", "GpuPartGranted")
 
 
-def test_each_start_of_a_container_is_one_event_however_many_neighbours_come() -> None:
+def test_each_start_of_a_container_is_one_event_whoever_comes_later() -> None:
     placements = Placements(BEGAN)
     (event,) = looked(placements, part())
     assert looked(placements, part()) == []
@@ -51,7 +51,7 @@ def test_each_start_of_a_container_is_one_event_however_many_neighbours_come() -
     assert again.content != event.content
 
 
-def test_a_restarted_agent_repeats_nothing_and_leaves_out_nothing_of_the_time_between() -> None:
+def test_a_restarted_agent_repeats_nothing_and_leaves_out_nothing() -> None:
     before = part(1, started=BEGAN - DOWNTIME - timedelta(seconds=1))
     between = part(2, started=BEGAN - DOWNTIME)
     unknown = part(3, started=None)

@@ -56,9 +56,7 @@ def test_one_that_had_a_client_is_unused_since_it_was_seen_last() -> None:
         ({"pod_uid": "", "container": ""}, False),
     ],
 )
-def test_a_process_counts_for_its_own_container_and_one_of_an_unknown_container_for_all_of_its_pod(
-    of: dict[str, str], is_used: bool
-) -> None:
+def test_a_process_of_an_unknown_container_counts_for_its_whole_pod(of: dict[str, str], is_used: bool) -> None:
     reading = Reading(UUID, "a", 1.0, 143155, (usage(process(7), **of),))
     assert followed((1, {UUID: reading})).found == (() if is_used else (Unused(PART, START),))
 
@@ -91,7 +89,7 @@ def test_a_restarted_agent_goes_on_with_what_was_published() -> None:
     assert [item.unused_since for item in found.published(at(1))] == ["2025-12-31T20:00:00Z"]
 
 
-def test_what_was_published_of_an_earlier_container_of_that_name_does_not_count() -> None:
+def test_an_earlier_container_of_the_same_name_does_not_count() -> None:
     assert followed((1, FREE), before=[published(unusedSince="2025-12-31T20:00:00Z")]).found == (Unused(PART, START),)
 
 

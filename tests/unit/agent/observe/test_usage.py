@@ -49,7 +49,7 @@ def test_our_own_mps_pods_are_no_usage() -> None:
     assert usages([process(11, 66, owner(2), mps=False)], ours) == []
 
 
-def test_a_container_that_the_status_does_not_show_yet_is_the_only_one_with_a_slot() -> None:
+def test_an_unknown_container_is_the_only_one_with_a_slot() -> None:
     (found,) = usages([process(11)], pod(1, container(), container("proxy", share=None), with_status=False))
     assert (found.container, found.grant) == ("app", GRANT)
 
@@ -69,7 +69,7 @@ def test_a_sidecar_with_a_slot_is_found_among_the_init_containers() -> None:
     assert (found.container, found.slot, found.grant) == ("sidecar", True, GRANT)
 
 
-def test_a_claim_grants_what_it_was_prepared_with_whatever_the_pods_variables_say() -> None:
+def test_a_claim_grants_what_it_was_prepared_with_and_no_variable_does() -> None:
     small = Grant("a", 5, 1024, 1, 0)
     (found,) = usages([process(11)], pod(1, container(share=None)), claimed={("team", "pod-1", "app"): small})
     assert (found.slot, found.grant, found.by_default) == (True, small, False)
@@ -112,12 +112,12 @@ def test_a_pod_that_the_api_does_not_know_is_known_by_its_uid_alone() -> None:
     assert (found.pod_uid, found.pod, found.slot) == (uid(9), "", False)
 
 
-def test_a_cgroup_that_a_container_made_with_another_pods_name_does_not_count() -> None:
+def test_a_cgroup_made_with_another_pods_name_does_not_count() -> None:
     (found,) = usages([process(11, 100, owner(1), owner(2))], pod(1), pod(2))
     assert found.pod == "pod-1"
 
 
-def test_in_a_cluster_that_runs_in_a_pod_of_another_the_pod_is_the_inner_clusters() -> None:
+def test_the_pod_of_a_cluster_within_a_pod_is_the_inner_clusters() -> None:
     (found,) = usages([process(11, 100, owner(9), owner(1))], pod(1))
     assert found.pod == "pod-1"
 

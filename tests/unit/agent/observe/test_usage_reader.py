@@ -62,7 +62,7 @@ async def test_a_gpus_clients_are_read_and_its_own_server_is_left_out(node: Node
 
 
 @pytest.mark.parametrize(("mounted", "unmounted"), [("/run/gpushare/mps", False), ("/run/gpushare/mps-of-mine", True)])
-async def test_whether_a_process_past_mps_could_have_reached_it_is_read_from_its_mounts(
+async def test_mounts_show_whether_a_process_past_mps_could_have_reached_mps(
     node: Node, mounted: str, unmounted: bool
 ) -> None:
     node.runs(12)
@@ -74,7 +74,7 @@ async def test_whether_a_process_past_mps_could_have_reached_it_is_read_from_its
     assert [process.unmounted for usage in found.usages for process in usage.processes] == [unmounted]
 
 
-async def test_a_container_that_was_started_without_its_mounts_is_read_although_nvml_does_not_show_it(
+async def test_a_container_without_its_mounts_is_read_though_nvml_shows_none(
     node: Node,
 ) -> None:
     node.places = {("team", f"pod-{number}", "app"): ("a", UUID) for number in (1, 2)}
@@ -107,7 +107,7 @@ async def test_a_process_that_left_its_containers_root_could_have_reached_mps(no
     assert [process.unmounted for usage in found.usages for process in usage.processes] == [False]
 
 
-async def test_a_search_of_proc_that_takes_too_long_keeps_no_reading_from_being_made(node: Node) -> None:
+async def test_a_slow_search_of_proc_keeps_no_reading_from_being_made(node: Node) -> None:
     """A container may have as many processes as it likes, and start as often."""
     node.places = {("team", "pod-1", "app"): ("a", UUID)}
     node.runs(11)

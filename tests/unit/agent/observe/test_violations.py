@@ -124,7 +124,7 @@ def test_figures_that_cannot_be_true_together_are_no_reason_to_end_anybody() -> 
     assert [reason for reason, *_ in summary(clients[0])] == ["MemoryAboveGrant"]
 
 
-def test_a_process_past_mps_is_ended_after_the_clients_of_its_own_container() -> None:
+def test_a_process_past_mps_is_ended_after_its_containers_clients() -> None:
     """Its end may be the end of its container, and so of their kernels."""
     past_mps = usage(process(1, 500, mps=False))
     beside = usage(process(2, 500), replace(process(3, 500), terminated=True))
@@ -134,7 +134,7 @@ def test_a_process_past_mps_is_ended_after_the_clients_of_its_own_container() ->
     assert [one.pid for one in violation.clients_beside] == [2]
 
 
-def test_a_container_started_without_its_mounts_is_a_violation_that_ends_no_process() -> None:
+def test_a_container_without_its_mounts_violates_and_ends_no_process() -> None:
     stranded = usage(replace(process(7, 0, mps=False), unmounted=True))
     (violation,) = violations(Reading(UUID, "a", 100.0, GPU_MIB, (), (stranded,)))
     assert (str(violation.reason), violation.observed, violation.to_end) == ("CdiEditsMissing", 0, ())

@@ -52,7 +52,7 @@ def test_one_reading_makes_no_finding_and_two_do() -> None:
     assert [process.pid for process in confirmed.to_end] == [11]
 
 
-def test_readings_that_show_nearly_the_same_moment_confirm_nothing_and_end_nobody() -> None:
+def test_readings_of_nearly_the_same_moment_confirm_and_end_nothing() -> None:
     loop = Loop()
     loop.tracker = ViolationTracker((), loop.now, CLEAR_SECONDS, apart_seconds=1.5)
     loop.read(OVER)
@@ -125,7 +125,7 @@ def test_findings_on_a_gpu_that_its_share_has_no_more_are_cleared(taken: dict[st
     assert loop.tracker.findings() == []
 
 
-def test_a_client_of_a_pod_that_was_just_deleted_by_force_is_given_time_to_end() -> None:
+def test_a_client_of_a_pod_deleted_by_force_is_given_time_to_end() -> None:
     loop = Loop()
     lingering = usage(process(11, 500), **(HOST | {"pod_uid": uid(1)}))
     for _ in range(15):

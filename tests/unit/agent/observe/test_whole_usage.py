@@ -22,7 +22,7 @@ def test_the_container_that_has_the_gpu_may_do_on_it_what_it_wants() -> None:
     assert violations(found) == []
 
 
-def test_a_container_that_the_status_does_not_show_yet_is_the_one_that_has_it() -> None:
+def test_an_unknown_container_is_the_one_that_has_the_whole_gpu() -> None:
     assert violations(look(process(11, mps=False), with_status=False)) == []
 
 

@@ -47,7 +47,7 @@ def test_a_deletion_that_has_still_to_end_containers(found: Any, grace: float | 
     assert (deletion(found) or (None,))[0] == grace
 
 
-def test_grace_counts_from_when_the_deletion_was_seen_whatever_the_api_servers_clock_says() -> None:
+def test_grace_counts_from_the_sight_of_the_deletion_on_our_own_clock() -> None:
     tracker = DepartureTracker()
     update(tracker, pod())
     assert update(tracker, pod(grace=30), now=100.0, wall=WALL + 3600).kill_at == 130.0
@@ -59,7 +59,7 @@ def test_grace_counts_from_when_the_deletion_was_seen_whatever_the_api_servers_c
     [(WALL + 20, 110.0), (WALL + 300, 100.0), (WALL - 300, 130.0)],
     ids=["10 s left", "none left", "never more than the grace period"],
 )
-def test_a_pod_found_departing_after_a_restart_has_what_its_timestamp_leaves(wall: float, kill_at: float) -> None:
+def test_a_pod_departing_at_a_restart_has_what_its_timestamp_leaves(wall: float, kill_at: float) -> None:
     assert update(DepartureTracker(), pod(grace=30), now=100.0, wall=wall).kill_at == kill_at
 
 

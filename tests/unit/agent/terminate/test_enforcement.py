@@ -119,7 +119,7 @@ async def test_audit_records_both_figures_on_the_pod_and_ends_no_process(world: 
     assert world.daemon.asked == []
 
 
-async def test_terminate_ends_the_process_through_the_daemon_and_the_event_says_why(world: World) -> None:
+async def test_terminate_ends_the_process_by_the_daemon_and_an_event_says_why(world: World) -> None:
     world.runs(11)
     world.runs(12)
     world.daemon.known = [11, 12]

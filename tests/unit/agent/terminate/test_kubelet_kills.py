@@ -162,9 +162,7 @@ def test_only_the_container_that_is_killed_departs() -> None:
     ],
     ids=["evicted", "preempted", "past its deadline"],
 )
-def test_a_pod_that_the_kubelet_ends_as_a_whole_departs_with_all_its_containers(
-    reported: KubeletKill, why: str
-) -> None:
+def test_a_pod_that_the_kubelet_ends_departs_with_all_its_containers(reported: KubeletKill, why: str) -> None:
     tracker, found = DepartureTracker(), pod()
     tracker.add_kill(reported, {uid(1): found}, 100.0, WALL)
     departing = update(tracker, found, now=100.0)
@@ -172,7 +170,7 @@ def test_a_pod_that_the_kubelet_ends_as_a_whole_departs_with_all_its_containers(
     assert departing[0].why == why
 
 
-def test_events_of_the_containers_of_such_a_pod_follow_and_the_reason_stays_that_of_the_pod() -> None:
+def test_the_pods_reason_stays_when_events_of_its_containers_follow() -> None:
     tracker, found = DepartureTracker(), pod()
     assert tracker.add_kill(kill(**PREEMPTED), {uid(1): found}, 100.0, WALL)
     assert not tracker.add_kill(kill(), {uid(1): found}, 100.1, WALL)
@@ -180,14 +178,14 @@ def test_events_of_the_containers_of_such_a_pod_follow_and_the_reason_stays_that
     assert "critical pod" in departing.why
 
 
-def test_the_event_of_a_container_that_is_restarted_with_all_others_says_so() -> None:
+def test_the_event_of_a_container_restarted_with_all_others_says_so() -> None:
     tracker, found = DepartureTracker(), pod()
     tracker.add_kill(kill(message="killing"), {uid(1): found}, 100.0, WALL)
     [departing] = update(tracker, found, now=100.0)
     assert departing.why == "loses container app, which the kubelet restarts together with all others of the pod"
 
 
-def test_a_pod_that_a_restarted_kubelet_rejects_departs_even_if_its_phase_is_failed() -> None:
+def test_a_pod_rejected_by_a_restarted_kubelet_departs_though_failed() -> None:
     tracker, found = DepartureTracker(), pod()
     assert tracker.add_kill(kill(**REJECTED), {uid(1): found}, 100.0, WALL)
     [departing] = update(tracker, pod(phase="Failed"), now=100.1)
@@ -213,7 +211,7 @@ def test_a_container_that_was_started_again_is_not_the_one_that_was_killed() -> 
     assert first_departure(update(tracker, successor, now=105.0), SIDE, EARLY) is None
 
 
-def test_an_event_that_comes_after_the_container_was_started_again_does_not_count() -> None:
+def test_an_event_after_the_containers_next_start_does_not_count() -> None:
     running = {"running": {"startedAt": "2026-01-01T00:00:09Z"}}
     successor = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{OTHER}", "state": running}])
     assert not DepartureTracker().add_kill(kill(), {uid(1): successor}, 100.0, WALL + 15)
@@ -281,7 +279,7 @@ def of_namespace(namespace: str, **status: Any) -> Any:
     return {**found, "metadata": {**found["metadata"], "namespace": namespace}}
 
 
-def test_events_are_watched_where_the_kubelet_runs_a_pod_with_clients_and_nowhere_else() -> None:
+def test_events_are_watched_only_where_the_kubelet_runs_a_pod_with_clients() -> None:
     """Each namespace is a connection, and whoever may create pods can name any node in them."""
     started = {"startTime": "2026-01-01T00:00:00Z"}
     running = of_namespace("running", **started)
@@ -315,7 +313,7 @@ def test_a_container_departs_whenever_its_node_says_that_it_was_started(
 
 
 @pytest.mark.parametrize("state", [{"waiting": {"reason": "CrashLoopBackOff"}}, {"terminated": {"exitCode": 1}}, {}])
-def test_of_an_instance_that_the_status_does_not_show_yet_the_clients_are_ended_and_not_its_successors(
+def test_clients_of_an_unseen_instance_are_ended_and_not_its_successors(
     state: dict[str, Any],
 ) -> None:
     """As in a container that starts again: until its postStart hook has ended, the status shows the instance before."""

@@ -129,7 +129,7 @@ def test_another_process_with_an_ended_ones_pid_is_another_client(world: World) 
     assert world.terminator.terminate(GPU, [successor]) == Attempt([successor])
 
 
-def test_clients_are_left_untried_once_the_caller_has_something_more_urgent(world: World) -> None:
+def test_clients_are_left_untried_once_something_is_more_urgent(world: World) -> None:
     clients = [world.new_client(pid) for pid in (10, 11, 12)]
     found = world.terminator.terminate(GPU, clients, lambda: bool(world.ended))
     assert found == Attempt(clients[:1], "", clients[1:])
@@ -170,9 +170,7 @@ def test_the_broker_which_is_another_user_can_read_the_records(world: World, wri
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
-def test_a_file_that_cannot_be_read_or_written_keeps_no_client_from_its_end(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_file_keeps_no_client_from_its_end(world: World, caplog: pytest.LogCaptureFixture) -> None:
     (world.root / GPU / "endings.json").write_text("{torn")
     client = world.new_client(10)
     assert world.terminator.terminate(GPU, [client]) == Attempt([client])
