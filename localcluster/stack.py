@@ -40,7 +40,7 @@ class Stack:
     embedded: str | None
     """Name of the embedded cluster, or None for the user's own."""
     chart: Path = CHART
-    """Of the release that the images are of."""
+    """The chart of the release that the images are of."""
 
     @property
     def kubectl(self) -> Kubectl:

@@ -20,7 +20,7 @@ from pathlib import Path
 from localcluster.paths import REPOSITORY
 
 KNOWN = "jinja2==2.4.1"
-"""With advisories since 2014."""
+"""A package with advisories since 2014."""
 SECONDS = 300
 UNREACHABLE = 2
 
@@ -34,7 +34,7 @@ class Answer:
 
 
 Ask = Callable[[Path], Answer]
-"""From a requirements file to the answer; AuditError where there is none."""
+"""A function from a requirements file to the answer; AuditError where there is none."""
 
 
 class AuditError(Exception):

@@ -34,7 +34,7 @@ class File:
     layer: int
     size: int
     target: str = ""
-    """Of a link: where it leads."""
+    """The target of a link."""
 
 
 class OciArchive:

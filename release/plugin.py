@@ -29,7 +29,7 @@ PLATFORMS = {
     "darwin-amd64": ("macosx_10_13_x86_64",),
     "darwin-arm64": ("macosx_11_0_arm64",),
 }
-"""As krew names them, and pip."""
+"""The platforms as krew names them, and as pip does."""
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 REQUIRED = (
     "annotated-types",
@@ -46,7 +46,7 @@ MODULES = ("__init__.py",)
 """Below operator/gpushare, of rooms that are not taken whole."""
 PROGRAM = "kubectl-gpushare"
 LEFT_OUT = ("*.pyi", "*.typed", "_yaml*", "*.dist-info", "__pycache__", "mypy.py", "v1")
-"""Of the distributions. PyYAML works without its compiled parser; pydantic without its first version's API."""
+"""Files of distributions. PyYAML works without its compiled parser; pydantic without its first version's API."""
 _PINNED = re.compile(r"^(?P<name>[a-z0-9-]+)==.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -96,7 +96,7 @@ def build(platform: str, version: str, output: Path) -> Path:
 
 
 def _write_archive(tree: Path, output: Path) -> None:
-    """As the standard library's zipapp does, but with the files in order and without their times."""
+    """Writes as the standard library's zipapp does, but with the files in order and without their times."""
     with output.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -108,7 +108,7 @@ def _write_archive(tree: Path, output: Path) -> None:
 
 
 def digest(folder: Path) -> str:
-    """Of all files below, by name and content."""
+    """The digest of all files below, by name and content."""
     digest_of_all = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         digest_of_all.update(f"{path.relative_to(folder)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())

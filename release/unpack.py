@@ -13,13 +13,13 @@ from pathlib import Path
 
 UNKNOWN = "digest-of-the-tree"
 DIGEST = "digest-of-the-tree"
-"""Of what is INSIDE; written by release.plugin."""
+"""The digest of what is INSIDE; written by release.plugin."""
 INSIDE = "inside"
 OLDEST = (3, 11)
 
 
 def folder() -> Path:
-    """Where the program is unpacked for this Python; it may not exist yet."""
+    """The folder where the program is unpacked for this Python; it may not exist yet."""
     cache = os.environ.get("XDG_CACHE_HOME")
     above = Path(cache) if cache else Path.home() / ".cache"
     return above / "kubectl-gpushare" / (DIGEST + "-" + str(sys.implementation.cache_tag))

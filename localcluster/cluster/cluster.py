@@ -108,7 +108,7 @@ def _has_own_network(pid: int) -> bool:
 
 
 def _listens(path: Path) -> bool:
-    """Whether a process listens on the socket: its file alone proves nothing."""
+    """Tells whether a process listens on the socket: its file alone proves nothing."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(5)
         with suppress(OSError):
@@ -186,7 +186,7 @@ def _kill(layout: Layout) -> None:
 
 
 def _exists(pid: int) -> bool:
-    """Whether the process runs. A zombie has ended; if it is our child, this reaps it."""
+    """Tells whether the process runs. A zombie has ended; if it is our child, this reaps it."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
     try:

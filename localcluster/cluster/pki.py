@@ -21,7 +21,8 @@ _CLIENTS = {
 }
 
 FRONT_PROXY = "front-proxy-client"
-"""As whom the API server passes requests on to aggregated ones; the caller is in headers. It has its own authority."""
+"""The name as which the API server passes requests on to aggregated ones; the caller is in headers. It has its own
+authority."""
 
 
 def make_pki(layout: Layout) -> None:

@@ -43,6 +43,6 @@ def _row(client: DemoClient, gpus: Sequence[str]) -> list[str]:
 
 
 def console() -> Console:
-    """For standard error. Without a terminal the width is fixed, so that tables keep their lines."""
+    """A console for standard error. Without a terminal the width is fixed, so that tables keep their lines."""
     plain = Console(stderr=True)
     return plain if plain.is_terminal else Console(stderr=True, width=118)

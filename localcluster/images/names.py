@@ -27,7 +27,7 @@ def checked_registry(registry: str) -> str:
 
 
 def repository(registry: str, target: str) -> str:
-    """Where the image of a target of the Dockerfile is, without tag."""
+    """The repository of a target of the Dockerfile, without tag."""
     return f"{registry}/gpushare/{target}"
 
 

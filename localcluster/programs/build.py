@@ -238,7 +238,7 @@ def _pack(program: Path, image: str, archive: Path) -> None:
 
 
 def _sources_of(module: str, component: Component, cache: Path) -> Path:
-    """Where Go has unpacked a module that the component is built from."""
+    """The folder where Go has unpacked a module that the component is built from."""
     question: list[str | Path] = [find_go(cache), "list", "-m", "-f", "{{.Dir}}", module]
     source = SOURCES / component.name
     answer = subprocess.run(question, check=True, capture_output=True, text=True, cwd=source, timeout=60)

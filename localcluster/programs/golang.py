@@ -28,7 +28,7 @@ def needed_version(go_mods: Iterable[str]) -> Version:
 
 
 def installed_version(go_version_output: str) -> Version:
-    """From the output of `go version`; () if there is no version in it."""
+    """The version in the output of `go version`; () if there is no version in it."""
     match = re.search(r"\bgo(\d+(?:\.\d+)+)", go_version_output)
     return _version(match) if match else ()
 

@@ -12,7 +12,7 @@ from gpushare.api.meta import Condition, ObjectMeta
 
 Uuid = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[A-Za-z0-9-]+$")]
 ShareName = Annotated[str, Field(min_length=1, max_length=40, pattern=names.SHARE_NAME_PATTERN)]
-"""As of a GpuShare: what an agent writes here becomes a label of its Node."""
+"""The name of a GpuShare: what an agent writes here becomes a label of its Node."""
 MAX_GPUS = 32
 MAX_PODS = 8
 """Pods that are listed for each GPU and share: enough to know whom to ask, and few enough for the API server."""

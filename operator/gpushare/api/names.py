@@ -33,10 +33,10 @@ ANNOTATION_MEMORY = f"{GROUP}/memory"
 ANNOTATION_MEMORY_LIMIT = f"{GROUP}/memory-limit"
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
-"""On MPS pods: the digest of the template that they were made from. A pod whose digest differs from its DaemonSet's
-is outdated."""
+"""An annotation of MPS pods: the digest of the template that they were made from. A pod whose digest differs from
+its DaemonSet's is outdated."""
 ANNOTATION_DRIVER_ROOT = f"{GROUP}/driver-root"
-"""On MPS pods: the driver root whose libraries they mount. Another driver root needs new pods."""
+"""An annotation of MPS pods: the driver root whose libraries they mount. Another driver root needs new pods."""
 
 MPS_RESOURCE = f"internal.{GROUP}/mps"
 """The resource by which our own MPS pods get the GPUs' device nodes; pods outside our namespace may not ask for it."""
@@ -53,7 +53,8 @@ DRA_DRIVER = GROUP
 """The DRA driver of shares that are delivered by ResourceClaim, in their ResourceSlices and allocations."""
 
 LABEL_SHARE = f"{GROUP}/share"
-"""On objects that belong to a share: its DaemonSet and MPS pods, its DeviceClasses and ResourceClaimTemplates."""
+"""The label of objects that belong to a share: its DaemonSet and MPS pods, its DeviceClasses and
+ResourceClaimTemplates."""
 
 # Attributes and capacities of a device in a ResourceSlice of ours; unqualified names belong to the driver's domain.
 ATTRIBUTE_SHARE = "share"
@@ -79,10 +80,10 @@ SIZE_NAME_PATTERN = r"^[a-z]([-a-z0-9]{0,28}[a-z0-9])?$"
 RUN_DIR = "/run/gpushare"
 SIMULATION_DIR = "/run/gpushare-simulation"
 CLIENT_PIPE_DIR = "/run/gpushare/mps"
-"""Where a client container finds `control`: short, since a socket path may have 107 bytes at most."""
+"""The directory where a client container finds `control`: short, since a socket path may have 107 bytes at most."""
 CLIENT_LOG_DIR = "/var/log/gpushare-mps"
 FRONT_PREFIX = "gpushare-"
-"""Before a driver's library's name, where a front library has its place: native/build.sh links against that."""
+"""The prefix of a driver's library's name, where a front library has its place: native/build.sh links against that."""
 
 # Environment of a client container. CUDA_MPS_* are NVIDIA's; GPUSHARE_* are for the program to read.
 ENV_PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"

@@ -18,7 +18,7 @@ MEMORY_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,9})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
 LONGEST = 64
 """Characters of a quantity. The API server writes at most 19 digits before the point and 9 after it."""
 EXPONENTS = range(-9, 19)
-"""Of ten, from n (nano) to E (exa): Kubernetes holds nothing finer than 1n and nothing above 2⁶³ - 1."""
+"""The exponents of ten, from n (nano) to E (exa): Kubernetes holds nothing finer than 1n and nothing above 2⁶³ - 1."""
 
 _UNITS: dict[str, Fraction | int] = {
     "n": Fraction(1, 1000**3), "u": Fraction(1, 1000**2), "m": Fraction(1, 1000), "": 1,

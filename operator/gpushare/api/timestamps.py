@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 
 def format_timestamp(moment: datetime, *, micro: bool = False) -> str:
-    """Such as `2026-01-01T00:00:00Z` (metav1.Time); with `micro` `2026-01-01T00:00:00.000000Z` (metav1.MicroTime).
+    """A text such as `2026-01-01T00:00:00Z` (metav1.Time); with `micro` `2026-01-01T00:00:00.000000Z`
+    (metav1.MicroTime).
 
     `moment` has a time zone. Digits that are not written are cut off, not rounded.
     """
@@ -15,6 +16,6 @@ def format_timestamp(moment: datetime, *, micro: bool = False) -> str:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """With a time zone: UTC where the text names none. Raises ValueError for what is no time of RFC 3339."""
+    """A moment with a time zone: UTC where the text names none. Raises ValueError for what is no time of RFC 3339."""
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -63,7 +63,7 @@ def memory_variable(mib: int) -> str:
 
 
 def is_fraction(text: str) -> bool:
-    """Whether `text` is a memory fraction as we write it."""
+    """Tells whether `text` is a memory fraction as we write it."""
     return _FRACTION.fullmatch(text) is not None
 
 

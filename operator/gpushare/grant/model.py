@@ -1,4 +1,4 @@
-"""From a GpuShare and a pod's annotations to the grant of one container.
+"""The grant of one container, from a GpuShare and a pod's annotations.
 
 Of memory a grant has two amounts: what is reserved, and a limit that may be above it (burst).
 
@@ -185,7 +185,7 @@ def context_need_mib(threads: int) -> int:
 
 
 def contexts_take(processes: int) -> str:
-    """Such as `one CUDA context takes` or `3 CUDA contexts take`."""
+    """A phrase such as `one CUDA context takes` or `3 CUDA contexts take`."""
     return "one CUDA context takes" if processes == 1 else f"{count_of(processes, 'CUDA context')} take"
 
 
@@ -220,7 +220,7 @@ def _bytes(field: str, value: str) -> int:
 
 
 def _default_limit_mib(share: GpuShare, memory_mib: int) -> int:
-    """Where the pod asks for none; of a claim it is what the claim says."""
+    """The limit of a pod that asks for none; of a claim it is what the claim says."""
     limits = share.limits_memory
     if limits is None or limits.default is None or share.by_claims:
         return memory_mib
@@ -228,7 +228,8 @@ def _default_limit_mib(share: GpuShare, memory_mib: int) -> int:
 
 
 def _set_aside(share: GpuShare) -> str:
-    """For a share delivered by claims, where the scheduler's own claim for a slot has no capacities."""
+    """What is set aside of a share delivered by claims, where the scheduler's own claim for a slot has no
+    capacities."""
     return f"the scheduler sets aside for a slot of GpuShare {_quoted(share)}"
 
 

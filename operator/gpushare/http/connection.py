@@ -46,7 +46,7 @@ class HttpConnection(asyncio.Protocol):
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def abort(self) -> None:
-        """At once, in whatever state it is."""
+        """Ends the connection at once, in whatever state it is."""
         if self._transport is not None:
             self._transport.abort()
             return
@@ -56,7 +56,7 @@ class HttpConnection(asyncio.Protocol):
             return  # it has ended
 
     def ended(self) -> None:
-        """Also where it never came to a connection, since the handshake failed."""
+        """The connection has ended, also where it never came to a connection, since the handshake failed."""
         if self._over:
             return
         self._over = True
@@ -97,7 +97,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 def _common_name(transport: asyncio.Transport) -> str:
-    """Of the client's certificate, which the handshake has verified; empty where it names none."""
+    """The common name in the client's certificate, which the handshake has verified; empty where it names none."""
     certificate: dict[str, Any] = transport.get_extra_info("peercert") or {}
     pairs = (pair for part in certificate.get("subject") or () for pair in part)
     return next((value for name, value in pairs if name == "commonName"), "")

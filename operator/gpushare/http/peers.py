@@ -19,7 +19,7 @@ class _Held(Generic[C]):
     """One peer's connections, each kind in the order in which they came to it."""
 
     fresh: dict[C, None] = field(default_factory=dict)
-    """Not one request was answered yet."""
+    """Connections of which no request was answered yet."""
     idle: dict[C, None] = field(default_factory=dict)
     working: dict[C, None] = field(default_factory=dict)
 

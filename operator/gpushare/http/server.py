@@ -149,7 +149,7 @@ class _HttpServer:
             await self._drained()
 
     async def _accept(self, listening: socket.socket) -> None:
-        """Until cancelled."""
+        """Accepts connections until it is cancelled."""
         loop = asyncio.get_running_loop()
         taken = 0
         while True:
@@ -287,7 +287,7 @@ _LOG_OF_FAULTS.addFilter(_OwnFaults())
 
 
 def _handler_options(limits: ServerLimits) -> dict[str, Any]:
-    """Of aiohttp's side of each connection."""
+    """The options of aiohttp's side of each connection."""
     return {
         "access_log": None,
         "logger": _LOG_OF_FAULTS,
@@ -302,7 +302,7 @@ def _handler_options(limits: ServerLimits) -> dict[str, Any]:
 
 
 def _listening(port: int) -> socket.socket:
-    """For IPv6 and IPv4, or for IPv4 alone where the machine has no IPv6."""
+    """A socket for IPv6 and IPv4, or for IPv4 alone where the machine has no IPv6."""
     if socket.has_dualstack_ipv6():
         server = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
     else:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable
 
 
 class LogOnChange:
-    """For loops that meet the same problem at every turn. Keys tell problems apart, such as a GPU's UUID."""
+    """A log for loops that meet the same problem at every turn. Keys tell problems apart, such as a GPU's UUID."""
 
     def __init__(self, log: logging.Logger, level: int = logging.WARNING) -> None:
         """`level`: of problems; recoveries are logged at INFO."""

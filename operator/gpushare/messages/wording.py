@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 
 def count_of(number: int, noun: str) -> str:
-    """Such as `1 slot`, `3 slots` or `2 processes`."""
+    """A phrase such as `1 slot`, `3 slots` or `2 processes`."""
     return f"{number} {plural(number, noun)}"
 
 
@@ -21,11 +21,11 @@ def are(number: int) -> str:
 
 
 def first_names(names: Sequence[str], most: int) -> str:
-    """Such as `ml/a, ml/b and 3 more`, in the order given."""
+    """A list such as `ml/a, ml/b and 3 more`, in the order given."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"
 
 
 def named(noun: str, names: Sequence[str], most: int) -> str:
-    """Such as `pod ml/a`, or `pods ml/a, ml/b and 3 more`."""
+    """A phrase such as `pod ml/a`, or `pods ml/a, ml/b and 3 more`."""
     return f"{plural(len(names), noun)} {first_names(names, most)}"

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 GREETING = b"OUTBHELL\0"
-"""By driver 580; the broker repeats whatever greeting its daemon has."""
+"""The greeting of driver 580; the broker repeats whatever greeting its daemon has."""
 CREDENTIALS = b"OUTBCRED\0"
 CLIENT_SOCKET = b"OUTBCUFD\0"
 FAREWELL = bytes(4)
-"""By an attaching client, once it has its socket."""
+"""The last packet of an attaching client, once it has its socket."""
 MAX_MESSAGE_BYTES = 4096
 """No message of an attach has more than 9 bytes."""
 MAX_ANSWER_BYTES = 64 * 1024

@@ -24,13 +24,14 @@ PROGRAM = "nvidia-cuda-mps-control"
 NO_DAEMON = "Cannot find MPS control daemon process"
 DEFAULT_SECONDS = 5.0
 MAX_ANSWER_CHARACTERS = 200
-"""Of an unexpected answer in an error message; the daemon's own sentences are shorter."""
+"""The characters of an unexpected answer in an error message; the daemon's own sentences are shorter."""
 
 MAX_ANSWER_BYTES = 256 * 1024
-"""Of one run; a full table of clients has some 3 kB. A supervisor's memory does not depend on what its daemon says."""
+"""The answer of one run; a full table of clients has some 3 kB. A supervisor's memory does not depend on what its
+daemon says."""
 
 MAX_DIGITS = 18
-"""Of a number in an answer: more are garbage, and thousands of them make int() raise."""
+"""The digits of a number in an answer: more are garbage, and thousands of them make int() raise."""
 
 _CONTEXT = re.compile(r"^\d+\.\d+$")
 """PID and number of a client's context."""
@@ -199,7 +200,8 @@ class ControlCommands(DaemonControl):
         self._threads(f"set_default_active_thread_percentage {whole(percent)}", percent)
 
     def default_memory_mib(self, device: str = "0") -> int | None:
-        """As the daemon shows it (`shown_mib`); None: no limit. A limit shows only under the name used to set it."""
+        """The limit as the daemon shows it (`shown_mib`); None: no limit. A limit shows only under the name used to
+        set it."""
         command = f"get_default_device_pinned_mem_limit {device}"
         return _memory(command, self.run(command))
 
@@ -249,12 +251,12 @@ class ControlCommands(DaemonControl):
         return _number(commands[0], threads), _memory(commands[1], memory)
 
     def write_server_limits(self, server: int, threads: int, memory_mib: int, priority: int) -> None:
-        """Not the priority: a server's clients get the daemon's default."""
+        """Limits without the priority: a server's clients get the daemon's default."""
         self.set_server_threads(server, threads)
         self.set_server_memory(server, memory_mib)
 
     def _silent(self, command: str) -> None:
-        """For a command that prints nothing if it succeeds."""
+        """Runs a command that prints nothing if it succeeds."""
         answer = self.run(command)
         if answer:
             raise RefusedError(command, answer)

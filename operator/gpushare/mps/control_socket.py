@@ -21,7 +21,7 @@ from gpushare.mps.attach_protocol import (
 from gpushare.mps.control import ControlCommands, ControlTimeoutError, NoDaemonError, RefusedError
 
 MAX_MESSAGES = 64
-"""Of one answer, which the daemon was seen to send in two."""
+"""The messages of one answer, which the daemon was seen to send in two."""
 
 
 class ControlSocket(ControlCommands):

@@ -44,7 +44,8 @@ _MIB = {"K": 1 / 1024, "M": 1, "G": 1024}
 
 @dataclass(frozen=True, slots=True)
 class MpsNamespace:
-    """As the daemon lists it. `memory_mib` None: no limit, or none that is understood. `pipe`: has its socket."""
+    """A namespace as the daemon lists it. `memory_mib` None: no limit, or none that is understood. `pipe`: has its
+    socket."""
 
     threads: float
     memory_mib: int | None
@@ -85,7 +86,8 @@ class ControlProgramV3(DaemonControl):
     # Servers and clients
 
     def survey(self, last_known: int | None) -> tuple[dict[int, str], int]:
-        """In the words of v2 as far as they have the same meaning: `Ready` is ACTIVE. Clients count as contexts."""
+        """The answer in the words of v2, as far as they have the same meaning: `Ready` is ACTIVE. Clients count as
+        contexts."""
         server = self._server()
         if server is None:
             self.listed = []
@@ -106,7 +108,7 @@ class ControlProgramV3(DaemonControl):
         return [server.pid] if server is not None and server.status == READY else []
 
     def start_server(self) -> None:
-        """For the clients of all users, which is UID 0's to do."""
+        """Starts a server for the clients of all users, which is UID 0's to do."""
         self._starting_until = time.monotonic() + START_SECONDS
         self.run("server", "create", SERVER, "--uid=0")
 
@@ -157,8 +159,8 @@ class ControlProgramV3(DaemonControl):
         self.run("server", "set", SERVER, *_limits(threads, memory_mib, priority))
 
     def namespaces(self) -> dict[str, MpsNamespace]:
-        """By name: name, server, server-status, pinned-memory-limit, active-thread-percentage, client-priority,
-        pipe-directory.
+        """The namespaces by name. The daemon prints name, server, server-status, pinned-memory-limit,
+        active-thread-percentage, client-priority, pipe-directory.
         """
         words = ("namespace", "list", f"--server={SERVER}", AS_CSV)
         answer = self.run(*words)
@@ -181,7 +183,7 @@ class ControlProgramV3(DaemonControl):
         self.run("namespace", "set", _name(name), f"--server={SERVER}", *_limits(threads, memory_mib, priority))
 
     def delete_namespace(self, name: str) -> None:
-        """Without --force, so one with clients stays."""
+        """Deletes it without --force, so one with clients stays."""
         self.run("namespace", "delete", _name(name), f"--server={SERVER}")
 
 

@@ -52,7 +52,7 @@ def write_text(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def write_bytes(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """As `write_text`."""
+    """Writes bytes as `write_text` does text."""
     try:
         _replace(path, content, mode)
     except OSError as error:
@@ -75,7 +75,7 @@ def _replace(path: Path, content: bytes, mode: int) -> None:
 
 @lru_cache(maxsize=256)
 def _remove_unfinished(directory: Path) -> None:
-    """Of writers from before this process; once for each directory."""
+    """Removes what earlier processes left half written; once for each directory."""
     with suppress(OSError):  # such as a directory that is not ours to read
         for file in directory.glob(f".*{UNFINISHED}"):
             if file.lstat().st_mtime < _STARTED:
@@ -127,7 +127,7 @@ class ModelFiles:
         self._known: dict[Path, tuple[FileVersion, Read[Any]]] = {}
 
     def read(self, path: Path, model: type[Model]) -> Read[Model]:
-        """As `read_model`."""
+        """Reads as `read_model` does."""
         version = file_version(path)  # before the file is read: what replaces it meanwhile is read the next time
         known = self._known.get(path)
         if version is not None and known is not None and known[0] == version:

@@ -120,8 +120,8 @@ class GpuDir:
 
 
 def namespace_name(pod_uid: str, container: str) -> str:
-    """Of a container, under protocol v3: short, for it is a part of a socket's path, and of the characters that MPS
-    takes in a name.
+    """The namespace of a container, under protocol v3: short, for it is a part of a socket's path, and of the
+    characters that MPS takes in a name.
     """
     return "c" + hashlib.sha256(f"{pod_uid}/{container}".encode()).hexdigest()[:16]
 

@@ -16,7 +16,7 @@ FIRST_DRIVER = 615
 """The first driver release with MPS v3."""
 MODULES = frozenset({"server", "namespace"})
 MOST_FAILURES = 3
-"""After so many v3 daemons that ended one after the other the next one speaks v2."""
+"""The daemon after so many v3 daemons that ended in a row speaks v2."""
 HELP_SECONDS = 5.0
 
 

@@ -27,7 +27,7 @@ class TerminationRecord(WireModel, frozen=True, kw_only=True):
     server_started: int | None = None
 
     def counts(self, proc: Path = PROC) -> bool:
-        """Whether client and server are still the same processes: a client of a new server is a new client."""
+        """Tells whether client and server are still the same processes: a client of a new server is a new client."""
         alive = read_start_time(self.pid, proc) == self.started
         return alive and read_start_time(self.server, proc) == self.server_started
 
@@ -40,5 +40,6 @@ class TerminationFile(WireModel, frozen=True, kw_only=True):
 
 
 def was_asked(records: Iterable[TerminationRecord], pid: int, proc: Path = PROC) -> bool:
-    """Whether the daemon was asked to terminate the process that has this PID now, even if its answer was lost."""
+    """Tells whether the daemon was asked to terminate the process that has this PID now, even if its answer was
+    lost."""
     return any(record.pid == pid and record.counts(proc) for record in records)

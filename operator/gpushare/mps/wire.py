@@ -250,8 +250,8 @@ class InvalidError(ValueError):
 
 
 def is_fresh(at: float, now: float) -> bool:
-    """Whether what was written `at`, in CLOCK_BOOTTIME seconds, is news. What comes from the future is not: it is of
-    the boot before, or made up, and would be news for as long as its writer likes.
+    """Tells whether what was written `at`, in CLOCK_BOOTTIME seconds, is news. What comes from the future is not: it
+    is of the boot before, or made up, and would be news for as long as its writer likes.
     """
     return at - AHEAD_SECONDS <= now <= at + FRESH_SECONDS
 

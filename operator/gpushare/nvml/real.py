@@ -57,7 +57,7 @@ class PynvmlNvml:
         self._watched: dict[int | None, str] = {}
         """UUIDs of the GPUs in that set, by the addresses of their handles: a lost GPU no longer tells its own."""
         self._nvlinks: dict[str, frozenset[str]] = {}
-        """Of these GPUs as long as they are the node's: links are soldered."""
+        """The links of these GPUs, as long as they are the node's: links are soldered."""
         self._ask(self._lib.nvmlInit)
 
     def driver_version(self) -> str:
@@ -167,7 +167,7 @@ class PynvmlNvml:
         return int(detailed.total - detailed.reserved) // MIB
 
     def _numa_node(self, handle: Any) -> int | None:
-        """From sysfs: NVML's own call is for other platforms. -1 means that there is only one node."""
+        """The node by sysfs: NVML's own call is for other platforms. -1 means that there is only one node."""
         bus_id = str(self._ask(lambda: self._lib.nvmlDeviceGetPciInfo(handle).busId)).lower()
         domain, _, rest = bus_id.partition(":")
         try:
@@ -177,7 +177,8 @@ class PynvmlNvml:
         return node if node >= 0 else None
 
     def _linked(self, handles: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-        """By UUID. Kept, unless NVML failed to answer: links decide which GPUs are preferred, and nothing else."""
+        """The links by UUID. They are kept, unless NVML failed to answer: links decide which GPUs are preferred, and
+        nothing else."""
         if self._nvlinks.keys() == handles.keys():
             return self._nvlinks
         lib, answered = self._lib, True

@@ -31,7 +31,7 @@ of the fleet. Made without a check, since its values were checked where they wer
 
 
 def deliverable(share: GpuShare, snapshot: Snapshot) -> bool:
-    """Whether the cluster has what the share's delivery needs."""
+    """Tells whether the cluster has what the share's delivery needs."""
     return not (share.by_claims and snapshot.no_claims)
 
 
@@ -87,7 +87,7 @@ class _FreeGpus:
                     self._left.setdefault(profile, {})[name] = list(records)
 
     def takeable(self, share: GpuShare, selected: frozenset[str]) -> dict[str, list[GpuRecord]]:
-        """By node, in no order, what `share` may take on its `selected` nodes."""
+        """What `share` may take, by node, in no order, on its `selected` nodes."""
         result: dict[str, list[GpuRecord]] = {}
         for profile, by_node in self._left.items():
             if by_node and self._index.refusal(share, profile) is None:
@@ -131,12 +131,12 @@ def assignments(
 
 
 def stays(facts: RememberedNode, given: Mapping[str, str]) -> bool:
-    """Whether the shares that hold the node's GPUs own them, and no others."""
+    """Tells whether the shares that hold the node's GPUs own them, and no others."""
     return given is facts.holders or (not given and not facts.holders)
 
 
 def _kept_of_node(share: GpuShare, held: NodeGpus | None, index: FleetIndex) -> Collection[GpuRecord]:
-    """Of the GPUs of one node that `share` holds, those that it keeps, up to perNode."""
+    """The GPUs of one node that `share` holds and keeps, up to perNode."""
     if held is None:
         return ()
     most, kinds = share.spec.gpus.per_node, index.facts[held.node.name].held_kinds[share.name]

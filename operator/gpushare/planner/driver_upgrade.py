@@ -1,4 +1,4 @@
-"""Whether NVIDIA's GPU Operator replaces a node's driver, by the labels that it writes. Pure.
+"""The state of NVIDIA's GPU Operator that replaces a node's driver, by the labels that it writes. Pure.
 
 To unload the driver nobody may have it open: neither clients, nor MPS daemons, nor the node agent, which asks NVML. So
 while a driver is to be replaced (`leaving`), every GPU of the node leaves its share, as it would by the share's own
@@ -13,7 +13,8 @@ from collections.abc import Mapping
 
 STATE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 CLIENT_LABEL = "nvidia.com/gpu.deploy.client"
-"""Not there unless an administrator has put it on the node; then it says whether GPU clients may be there."""
+"""This label is not there unless an administrator has put it on the node; then it says whether GPU clients may be
+there."""
 PAUSED = "paused-for-driver-upgrade"
 IDLE_STATES = ("", "uncordon-required", "upgrade-done")
 """No GPU is taken in any other: the GPU Operator validates the new driver by programs of its own first."""
@@ -26,8 +27,9 @@ LEAVING_STATES = (
     "post-maintenance-required",
     "pod-restart-required",
 )
-"""From the node's turn until the new driver runs. Before (`upgrade-required`) a node may wait for hours while others
-have their turn, and after a failure (`upgrade-failed`) somebody has to look: in both the old driver goes on."""
+"""The states from the node's turn until the new driver runs. Before (`upgrade-required`) a node may wait for hours
+while others have their turn, and after a failure (`upgrade-failed`) somebody has to look: in both the old driver
+goes on."""
 
 
 def upgrade(labels: Mapping[str, str]) -> str | None:
@@ -39,7 +41,7 @@ def upgrade(labels: Mapping[str, str]) -> str | None:
 
 
 def leaving(labels: Mapping[str, str]) -> bool:
-    """Whether the driver is to be let go of."""
+    """Tells whether the driver is to be let go of."""
     return _is_paused(labels) or labels.get(STATE_LABEL) in LEAVING_STATES
 
 

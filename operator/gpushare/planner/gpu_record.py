@@ -25,7 +25,8 @@ class GpuRecord:
     pods: frozenset[str] = frozenset()
     """Some of the holder's pods that hold these slots, as namespace/name."""
     claimed: bool = False
-    """By the API, a ResourceClaim has it or may have it; its node reports the same as slots once it knows the pod."""
+    """A ResourceClaim has the GPU or may have it, as the API says; its node reports the same as slots once it knows
+    the pod."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -41,12 +42,12 @@ class GpuRecord:
 
     @property
     def verified(self) -> bool:
-        """By news that its node's agent still vouches for."""
+        """The daemon is verified by news that its node's agent still vouches for."""
         return self.daemon is not None and self.daemon.ready and not self.node.silence
 
     @property
     def current_limits(self) -> Limits | None:
-        """By the latest report, however old; None where nothing is in force."""
+        """The limits in the latest report, however old; None where nothing is in force."""
         return self.daemon.current_limits if self.daemon is not None else None
 
     @property
@@ -97,7 +98,7 @@ def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment:
 
 
 def moves_counts_alone(before: GpuNode, after: GpuNode) -> bool:
-    """Whether two states of a GpuNode differ in nothing but which slots are held, where nothing waits for that.
+    """Tells whether two states of a GpuNode differ in nothing but which slots are held, where nothing waits for that.
 
     In a fleet that is as planned they lead to the same plan, but for the slots in use in the status of a share.
     """

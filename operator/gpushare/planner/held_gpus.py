@@ -78,7 +78,7 @@ class NodeGpus:
 
 
 class HeldGpus:
-    """Of one share; iterated GPU by GPU, by node and index."""
+    """The GPUs of one share; iterated GPU by GPU, by node and index."""
 
     def __init__(self, parts: Iterable[NodeGpus] = ()) -> None:
         """`parts`: by the names of their nodes; a node may come more than once."""
@@ -96,7 +96,7 @@ class HeldGpus:
 
     @cached_property
     def nodes(self) -> list[str]:
-        """By name."""
+        """The nodes by name."""
         return sorted({part.node.name for part in self.parts})
 
     @property

@@ -94,7 +94,7 @@ class Demand:
 
     @cached_property
     def by_share(self) -> Mapping[str, "Demand"]:
-        """For each share, its devices, and the claims that ask for it or have a part of them."""
+        """The devices of each share, and the claims that ask for it or have a part of them."""
         devices: dict[str, list[ClaimDevice]] = {}
         claims: dict[str, list[Claim]] = {}
         for device in self.devices:
@@ -132,7 +132,7 @@ class Pending:
 class _Gap:
     device: ClaimDevice
     lacking: Mapping[str, tuple[int, int]]
-    """By capacity: (needed, left)."""
+    """Each lacking capacity with (needed, left)."""
 
     @property
     def order(self) -> tuple[int, float, tuple[str, str]]:
@@ -198,7 +198,7 @@ class _Offer:
             if known is None or device.key < known[0].key:
                 different[left] = device, taken
         self.different = tuple(different.values())
-        """Of GPUs with the same capacities and the same left, the first; with what is taken of it."""
+        """The first of GPUs with the same capacities and the same left; with what is taken of it."""
 
 
 def _explain(claim: Claim, offer: _Offer) -> Pending | None:
@@ -235,7 +235,7 @@ def _selecting(claim: Claim, device: ClaimDevice) -> Pending:
 
 
 def claim_counts(share: GpuShare, demand: Demand, unplaced: Sequence[Pending]) -> ClaimCounts | None:
-    """For the share's status; None where it is not delivered by claims. `unplaced`: of this share."""
+    """The counts of the share's status; None where it is not delivered by claims. `unplaced`: of this share."""
     if not share.by_claims:
         return None
     part = demand.by_share.get(share.name, Demand())

@@ -122,7 +122,7 @@ def _without_agent(snapshot: Snapshot, labels: Mapping[str, frozenset[str]]) -> 
 
 
 def _has_shares(node: NodeView, with_daemons: set[str]) -> bool:
-    """Whether something of a share is there still, though no share is to have anything."""
+    """Tells whether something of a share is there still, though no share is to have anything."""
     return node.name in with_daemons or bool(_labelled(node))
 
 

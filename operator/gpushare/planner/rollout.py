@@ -34,7 +34,7 @@ NOT_OF_THE_TEMPLATE = (
     DaemonReason.CLIENT_TABLE_FULL,
     DaemonReason.GPU_HELD_BY_FOREIGN_PROCESS,
 )
-"""Such a state of a GPU says nothing about the MPS pod that serves it; in a large fleet there is always one."""
+"""A GPU in such a state says nothing about the MPS pod that serves it; in a large fleet there is always one."""
 
 
 class Step(Enum):
@@ -55,11 +55,11 @@ class NodeRollout:
     pod: MpsPod | None
     records: tuple[GpuRecord, ...]
     kept: tuple[GpuRecord, ...]
-    """Of `records`, those that stay with the share."""
+    """Those of `records` that stay with the share."""
     step: Step
     outdated: bool
     since: datetime
-    """Since when an outdated pod waits; of any other, now."""
+    """The moment since which an outdated pod waits; now, of any other."""
     deadline: datetime | None
     why: str = ""
 
@@ -98,7 +98,8 @@ class Rollout:
 def rollouts(
     snapshot: Snapshot, fleet: Mapping[str, RememberedNode], owner_of: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Rollout]:
-    """By share; one that is being deleted, or has no DaemonSet yet, is left out. `fleet`, `owner_of`: by node."""
+    """The roll-outs by share; one that is being deleted, or has no DaemonSet yet, is left out. `fleet`, `owner_of`:
+    by node."""
     owned: dict[str, list[str]] = {}
     for node, given in owner_of.items():
         for share_name in set(given.values()):
@@ -128,7 +129,7 @@ def again_at(rollout: Rollout) -> Iterable[datetime]:
 
 
 def _latest_last(pod: MpsPod) -> tuple[bool, datetime, str]:
-    """Of two pods on a node the one that is being deleted counts: it may still have clients."""
+    """The pod that is being deleted counts of two on a node: it may still have clients."""
     return pod.deleting, pod.since, pod.name
 
 

@@ -1,4 +1,4 @@
-"""Whether a new node serves its shares, so that the taint that kept pods away since its start may go. Pure."""
+"""A new node serves its shares: only then may the taint go that kept pods away. Pure."""
 
 from collections.abc import Mapping, Sequence
 

@@ -15,7 +15,7 @@ from gpushare.planner.model import Jumps
 
 
 def since(assignment: Assignment | None, *, draining: bool, now: datetime, jumps: Jumps) -> datetime:
-    """Since when a GPU waits to leave (`draining`) or for a new daemon; `now` where the wait begins now."""
+    """The moment since which a GPU waits to leave (`draining`) or for a new daemon; `now` where the wait begins now."""
     if assignment is None or assignment.waiting_since is None or assignment.draining is not draining:
         return now
     try:
@@ -33,7 +33,8 @@ def deadline(share: GpuShare | None, begun: datetime) -> datetime | None:
 
 
 def awaited(records: Iterable[GpuRecord]) -> str:
-    """Such as `2 pods to end`, with where they are named; `its container to end` where no pod is known by name."""
+    """A phrase such as `2 pods to end`, with where they are named; `its container to end` where no pod is known by
+    name."""
     records = list(records)
     pods = {pod for record in records for pod in record.pods}
     if not pods:

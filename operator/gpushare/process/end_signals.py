@@ -7,7 +7,7 @@ from typing import Any
 
 
 def on_end_signal(act: Callable[[], object]) -> None:
-    """From now on SIGTERM and SIGINT call `act` in the running event loop."""
+    """SIGTERM and SIGINT call `act` in the running event loop from now on."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, act)
 

@@ -44,7 +44,7 @@ def read_start_time(pid: int, proc: Path = PROC) -> int | None:
 
 
 def read_start_of_running(pid: int, proc: Path = PROC) -> int | None:
-    """As `read_start_time`. None too for a process that has ended and that its parent has not waited for."""
+    """The same as `read_start_time`, and None for a process that has ended and that its parent has not waited for."""
     try:
         stat = read_text(proc / str(pid) / "stat")
     except OSError:
@@ -55,7 +55,7 @@ def read_start_of_running(pid: int, proc: Path = PROC) -> int | None:
 
 
 def read_owners(pid: int, proc: Path = PROC) -> tuple[Owner, ...] | None:
-    """As `owners_of`. None: there is no such process (any more)."""
+    """The same as `owners_of`. None: there is no such process (any more)."""
     try:
         return owners_of(read_text(proc / str(pid) / "cgroup"))
     except OSError:
@@ -130,7 +130,8 @@ def within_cluster(owners: Sequence[Owner], own: Sequence[Owner]) -> tuple[Owner
 
 
 def start_time(stat: str) -> int:
-    """From the text of /proc/PID/stat: clock ticks since boot. The command in it may hold blanks and brackets."""
+    """The start in the text of /proc/PID/stat: clock ticks since boot. The command in it may hold blanks and
+    brackets."""
     return int(_field(stat, _START_TIME))
 
 

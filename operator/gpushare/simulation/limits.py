@@ -94,5 +94,6 @@ def client_memory(default: int | None, variable: str | None, uuid: str) -> int |
 
 
 def sees_device(visible: str | None, uuid: str) -> bool:
-    """Whether a client with this CUDA_VISIBLE_DEVICES sees its daemon's only GPU. CUDA stops at an invalid entry."""
+    """Tells whether a client with this CUDA_VISIBLE_DEVICES sees its daemon's only GPU. CUDA stops at an invalid
+    entry."""
     return visible is None or visible.split(",")[0].strip() in ("0", uuid)

@@ -9,17 +9,17 @@ from typing import Any
 from gpushare.webhook.review import Denied, Problems, Reason, listed, mapped
 
 MOST_CONTAINERS = 256
-"""Of a pod, init containers included. Each gets about 1 KiB of changes."""
+"""The containers of a pod, init containers included. Each gets about 1 KiB of changes."""
 MOST_RESOURCES = 64
-"""Of a container, or capacities of a claim's request. Each is read as a quantity."""
+"""The resources of a container, or capacities of a claim's request. Each is read as a quantity."""
 MOST_SHARES = 32
 """That one pod or claim may name. Each may cost a request to the API server."""
 MOST_CLAIMS = 64
-"""Of a pod. Each costs a request to the API server."""
+"""The claims of a pod. Each costs a request to the API server."""
 MOST_REQUESTS = 32
-"""Of a claim: Kubernetes' own limit, which it checks only after us."""
+"""The requests of a claim: Kubernetes' own limit, which it checks only after us."""
 MOST_ALTERNATIVES = 8
-"""Of a claim's request: as above."""
+"""The alternatives of a claim's request: Kubernetes' own limit, too."""
 
 
 def pod_too_large(pod: dict[str, Any]) -> Denied | None:

@@ -18,7 +18,7 @@ class Container:
     index: int
     init: bool
     requests: dict[str, Any]
-    """Without those of zero, which ask for nothing; the same of `limits`."""
+    """Requests of zero ask for nothing and are left out; so are such `limits`."""
     limits: dict[str, Any]
     slots: dict[str, Any]
     """Slot resources and their quantities, from the limits; from the requests where a limit is missing."""
@@ -46,7 +46,7 @@ class Container:
 
     @property
     def asks_for_mps(self) -> bool:
-        """Whether it asks for the resource of our own MPS pods."""
+        """Tells whether it asks for the resource of our own MPS pods."""
         return MPS_RESOURCE in self.limits or MPS_RESOURCE in self.requests
 
 

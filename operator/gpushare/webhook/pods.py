@@ -57,7 +57,7 @@ def shares_asked_for(pod: dict[str, Any]) -> set[str]:
 
 
 def mirrors(pod: dict[str, Any]) -> bool:
-    """Whether the API only mirrors it: a static pod of a node, which runs already."""
+    """Tells whether the API only mirrors it: a static pod of a node, which runs already."""
     return _MIRROR_ANNOTATION in mapped(mapped(pod, "metadata"), "annotations")
 
 
@@ -141,7 +141,8 @@ def delete_pod(pod: dict[str, Any], claims: Mapping[str, Mapping[str, Any]], sil
 
 
 def _asks_for_whole(container: Container, data: AdmissionData) -> bool:
-    """Whether it asks for whole GPUs, and for nothing else of a share: no variable and no volume is added to it."""
+    """Tells whether it asks for whole GPUs, and for nothing else of a share: no variable and no volume is added to
+    it."""
     asked = [data.shares.get(_share(resource)) for resource in container.slots]
     return bool(asked) and all(share is not None and share.whole for share in asked)
 
@@ -190,7 +191,7 @@ def _container_changes(container: Container, expected: Mapping[str, str], pre_st
 
 
 def _environment_changes(container: Container, expected: Mapping[str, str]) -> Iterator[Change]:
-    """Before the tenant's own variables, so that those can refer to ours as $(GPUSHARE_…)."""
+    """The changes come before the tenant's own variables, so that those can refer to ours as $(GPUSHARE_…)."""
     present = {variable.get("name") for variable in listed(container.body, "env")}
     missing = [{"name": name, "value": value} for name, value in expected.items() if name not in present]
     if missing and not present:
@@ -218,9 +219,9 @@ class _Claims:
     """
 
     requests: Mapping[str, int]
-    """Of ours: how many requests each has."""
+    """The claims of ours, and how many requests each has."""
     nvidia: Mapping[str, str]
-    """Of NVIDIA's: a class that each names."""
+    """The claims of NVIDIA's driver, and a class that each names."""
 
     @classmethod
     def of(cls, data: AdmissionData) -> "_Claims":

@@ -136,7 +136,7 @@ def log_mount() -> dict[str, Any]:
 
 
 def is_log_mount(mount: Mapping[str, Any]) -> bool:
-    """Whether the mount is exactly ours: no subPath, not read-only."""
+    """Tells whether the mount is exactly ours: no subPath, not read-only."""
     return {key: value for key, value in mount.items() if value} == log_mount()
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from gpushare.api.gpushare import GpuShare
 
 MOST_PROBLEMS = 20
-"""As many lines as fit on a screen. Further ones are not looked for."""
+"""So many lines fit on a screen. Further problems are not looked for."""
 LONGEST_VALUE = 64
 LONGEST_NAME = 128
-"""Of a field's name as a tenant chose it; no name that can be right is longer."""
+"""The characters of a field's name as a tenant chose it; no name that can be right is longer."""
 LONGEST_SENTENCE = 1200
 MOST_WORDS = 8
 
@@ -26,13 +26,13 @@ class AdmissionData:
     """The namespace of the pod or claim."""
     namespace_labels: Mapping[str, str]
     shares: Mapping[str, GpuShare]
-    """By name: the existing ones of those that the pod or claim asks for."""
+    """The existing shares by name, of those that the pod or claim asks for."""
     share_names: Collection[str]
     """All shares, to suggest one where a name is misspelt."""
     own_namespace: str
-    """Where gpushare itself runs."""
+    """The namespace where gpushare itself runs."""
     claims: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By name in the pod's spec.resourceClaims: the specs of the claims or templates that exist."""
+    """The specs, by name in the pod's spec.resourceClaims, of the claims or templates that exist."""
 
 
 @dataclass(frozen=True, slots=True)

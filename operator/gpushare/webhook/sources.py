@@ -132,4 +132,4 @@ class ClusterSources:
 
 
 def _nothing() -> None:
-    """For changes: reviews read the watches' objects when they need them."""
+    """A change wakes nothing: reviews read the watches' objects when they need them."""

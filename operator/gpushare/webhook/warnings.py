@@ -29,7 +29,7 @@ _FIRST_DEVICE = "0"
 
 
 def pod_warnings(pod: Mapping[str, Any], asking: Sequence[Container], data: AdmissionData) -> tuple[str, ...]:
-    """Of a pod that is not refused. `asking`: its containers that ask for a part of a GPU."""
+    """The warnings of a pod that is not refused. `asking`: its containers that ask for a part of a GPU."""
     annotations = mapped(mapped(pod, "metadata"), "annotations")
     seconds = int(grace_period_seconds(pod))
     return tuple(islice(_warnings(annotations, seconds, asking, data), MOST_WARNINGS))

@@ -48,7 +48,7 @@ class GpuShare(ApiModel):
 
     @property
     def clients(self) -> Clients:
-        """Of whole GPUs: one container on each."""
+        """The clients of a share; of whole GPUs one container on each."""
         return self.spec.clients or ONE_CONTAINER
 
     @property
@@ -58,12 +58,12 @@ class GpuShare(ApiModel):
 
     @property
     def terminates(self) -> bool:
-        """Whether clients above their grant are ended."""
+        """Tells whether clients above their grant are ended."""
         return self.spec.enforcement is Enforcement.TERMINATE
 
     @property
     def shows_grant(self) -> bool:
-        """Whether a client sees what is reserved for it as the GPU's memory."""
+        """Tells whether a client sees what is reserved for it as the GPU's memory."""
         return self.clients.memory.reported_total is ReportedTotal.GRANT
 
     @property

@@ -64,9 +64,9 @@ def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
 
 
 def _container(pod: GrantedPod, owner: Owner) -> Verdict:
-    """By its id; an only container is known at once. The pod's status shows the ids about a second after the start of
-    the last container: the kubelet writes it before it starts them, one after the other, images and postStart hooks
-    included.
+    """The container of that id; an only container is known at once. The pod's status shows the ids about a second
+    after the start of the last container: the kubelet writes it before it starts them, one after the other, images
+    and postStart hooks included.
     """
     known = next(
         (container for container in pod.containers if container.id and container.id == owner.container_id), None

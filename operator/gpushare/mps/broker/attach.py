@@ -28,7 +28,8 @@ from gpushare.mps.wire import TurnAnswer
 REQUEST_SECONDS = 5.0
 """A CUDA process asks within milliseconds of its connection."""
 ATTACH_SECONDS = 2.0
-"""From the moment that a peer has its socket until it has said who it is. CUDA takes less than a millisecond."""
+"""The time from the moment that a peer has its socket until it has said who it is. CUDA takes less than a
+millisecond."""
 RECOVERY_SECONDS = 1.0
 FAREWELL_SECONDS = 1.0
 
@@ -46,7 +47,7 @@ class ServerHungError(Exception):
 
 
 async def read_request(peer: socket.socket) -> bool:
-    """Of a peer that was greeted as the daemon would. True once it asks to attach; False when it only looked.
+    """Reads from a peer that was greeted. True once it asks to attach; False when it only looked.
 
     Raises CommandRefusedError for commands, ProtocolError for anything else, TimeoutError after REQUEST_SECONDS.
     """

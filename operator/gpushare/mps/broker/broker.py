@@ -56,7 +56,8 @@ SCAN_SECONDS = 0.5
 """How soon a change of the supervisor's link is followed."""
 BACKLOG = 128
 MAX_CONNECTIONS = 2048
-"""At once. A GPU takes at most 60 contexts; each attaches over one connection, after one that only looks."""
+"""The connections at the same time. A GPU takes at most 60 contexts; each attaches over one connection, after one
+that only looks."""
 MAX_CONNECTIONS_PER_CONTAINER = 64
 GRANT_SECONDS = 20.0
 """How long a process waits for the agent to name its container: the pod's status may lag behind its start."""
@@ -66,12 +67,12 @@ TURN_SECONDS = 60.0
 """How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
 RETRY_SECONDS = 0.2
 NO_ROOM_SECONDS = 0.5
-"""Without descriptors, nobody is accepted for so long."""
+"""A broker without descriptors accepts no connection for so long."""
 USUAL_ATTACHES = 2
-"""Of a CUDA process: for itself and for its context."""
+"""The attaches of a CUDA process: for itself and for its context."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 CLOSE_SECONDS = 6.0
-"""For the attach under way when the broker ends."""
+"""The time for the attach under way when the broker ends."""
 _NEW = ".control.new"
 
 ReadOwners = Callable[[int], Sequence[Owner] | None]
@@ -79,7 +80,7 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 
 
 def read_cluster_owners(pid: int) -> Sequence[Owner] | None:
-    """Of this cluster, where it runs in a pod of another."""
+    """The owners of a process in this cluster, where it runs in a pod of another."""
     owners = procfs.read_owners(pid)
     return None if owners is None else procfs.within_cluster(owners, _own_owners())
 
@@ -143,7 +144,7 @@ class AttachDeniedError(Exception):
 
 
 class Broker:
-    """Of one GPU. `clock`: CLOCK_BOOTTIME seconds."""
+    """The broker of one GPU. `clock`: CLOCK_BOOTTIME seconds."""
 
     def __init__(
         self, gpu: GpuDir, share: str, clock: Callable[[], float], read_owners: ReadOwners = read_cluster_owners
@@ -194,7 +195,7 @@ class Broker:
     # The socket
 
     def _is_named(self) -> bool:
-        """Whether the name that containers see is of this broker's socket."""
+        """Tells whether the name that containers see is of this broker's socket."""
         try:
             return self.gpu.attach_control.stat().st_ino == self._inode
         except OSError:

@@ -23,7 +23,8 @@ class _Stalls:
 
 
 class AttachedClients:
-    """Of one GPU. `started`: when a process started, in ticks; None: it has ended. `clock`: seconds."""
+    """The attached clients of one GPU. `started`: when a process started, in ticks; None: it has ended. `clock`:
+    seconds."""
 
     def __init__(self, started: Callable[[int], int | None], clock: Callable[[], float]) -> None:
         self._started = started

@@ -35,14 +35,14 @@ HANG_UP_SECONDS = 0.2
 
 
 class BrokeredDaemon:
-    """Of one GPU."""
+    """The MPS daemon of one GPU."""
 
     def __init__(self, gpu: GpuDir) -> None:
         self._gpu = gpu
         self._late: set[asyncio.Task[socket.socket]] = set()
 
     async def greeting(self) -> bytes:
-        """From a connection that says nothing. OSError, ProtocolError, TimeoutError."""
+        """The greeting that a silent connection gets. OSError, ProtocolError, TimeoutError."""
         async with asyncio.timeout(DAEMON_SECONDS):
             with await self._connect() as sock:
                 return await _greeting(sock)
@@ -57,7 +57,7 @@ class BrokeredDaemon:
             return [pid for server_pid in servers for pid in _pids(await self._ask(f"get_client_list {server_pid}"))]
 
     def _served(self) -> list[int] | None:
-        """Of a daemon of protocol v3, at most some seconds ago. ProtocolError: that cannot be read."""
+        """The clients of a daemon of protocol v3, at most some seconds ago. ProtocolError: that cannot be read."""
         read = read_model(self._gpu.clients, ServedClients)
         if read.absent:
             return None
@@ -116,7 +116,7 @@ class BrokeredDaemon:
             return answer_text(received[:-1])
 
     async def _connect(self, namespace: str = "") -> socket.socket:
-        """On this kind of socket connect(2) either succeeds at once or fails."""
+        """Connects; connect(2) on this kind of socket either succeeds at once or fails."""
         with _closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)) as sock:
             sock.setblocking(False)
             while True:

@@ -17,7 +17,7 @@ from gpushare.mps.attach_protocol import MAX_MESSAGE_BYTES, ProtocolError
 T = TypeVar("T")
 _INT_BYTES = array.array("i").itemsize
 _SO_PEERPIDFD = 77
-"""Since Linux 6.5; the socket module does not name it yet."""
+"""This option is there since Linux 6.5; the socket module does not name it yet."""
 _GONE = (errno.ESRCH, errno.EINVAL)
 SOON_SECONDS = 0.001
 """The supervisor gives a turn, and the MPS daemon a socket, in 0.2 to 0.5 ms (H100)."""
@@ -51,7 +51,7 @@ def peer_of(sock: socket.socket) -> Peer:
 
 
 def has_ended(sock: socket.socket) -> bool:
-    """Whether the process that connected has ended: its PID may be another's, and whoever speaks now is another.
+    """Tells whether the process that connected has ended: its PID may be another's, and whoever speaks now is another.
 
     False before Linux 6.5, which cannot say.
     """

@@ -12,7 +12,8 @@ from gpushare.mps.layout import GpuDir, namespace_name
 from gpushare.mps.wire import ClientGrant, InvalidError, TurnAnswer, TurnRequest, decode, encode
 
 TURN_SECONDS = 12.0
-"""For the supervisor's answer: it may be reading the server's limits, or ending the turn of a broker that has died."""
+"""The time for the supervisor's answer: it may be reading the server's limits, or ending the turn of a broker that
+has died."""
 KEEP_SECONDS = 0.1
 """A CUDA process attaches for itself and, 15 to 50 ms later (H100, H200), for its context."""
 
@@ -35,7 +36,7 @@ class _Turn:
 
 
 class Turns:
-    """Of one GPU. One turn at a time: `hold` is not called while a block of it runs.
+    """The turns of one GPU. One turn at a time: `hold` is not called while a block of it runs.
 
     A turn is kept for KEEP_SECONDS from its beginning, for the next attach of the same container with the same grant,
     which need not ask then. Whoever else asks ends it.

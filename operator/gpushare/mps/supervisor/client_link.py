@@ -11,7 +11,7 @@ _NEW = ".control.new"
 
 
 def is_current(gpu: GpuDir) -> bool:
-    """Whether clients reach the daemon's latest socket."""
+    """Tells whether clients reach the daemon's latest socket."""
     try:
         return gpu.client_control.samefile(gpu.control)
     except FileNotFoundError:

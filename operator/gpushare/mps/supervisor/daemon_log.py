@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 LOG = logging.getLogger(__name__)
 MAX_BYTES = 4 * 1024 * 1024
-"""Of each log; one older file of the same size is kept. 4 MiB hold some 2,000 clients."""
+"""The size of each log; one older file of the same size is kept. 4 MiB hold some 2,000 clients."""
 
 _TAIL_BYTES = 64 * 1024
 _NOISE = re.compile(
@@ -35,7 +35,7 @@ class DaemonLog:
         self._mark = 0
 
     def open(self) -> BinaryIO:
-        """For a daemon to append to. `last_relevant_line` ignores earlier lines from now on."""
+        """A file for a daemon to append to. `last_relevant_line` ignores earlier lines from now on."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         self.mark()
         return self._path.open("ab")

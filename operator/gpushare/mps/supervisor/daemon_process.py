@@ -142,7 +142,7 @@ def command_name(pid: int) -> str:
 
 
 def is_mps(pid: int) -> bool:
-    """Whether a process is an MPS daemon or server of any directory."""
+    """Tells whether a process is an MPS daemon or server of any directory."""
     return not _program_names(pid).isdisjoint((PROGRAM, SERVER_PROGRAM))
 
 
@@ -157,7 +157,7 @@ def _is_daemon_of(pid: int, pipe: Path) -> bool:
 
 
 def _protocol_of(pid: int) -> MpsProtocol:
-    """By the arguments that `start` gives a daemon. OSError: they cannot be read now."""
+    """The protocol by the arguments that `start` gives a daemon. OSError: they cannot be read now."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     return MpsProtocol.V3 if any(pair == (b"-p", b"3") for pair in pairwise(words)) else MpsProtocol.V2
 

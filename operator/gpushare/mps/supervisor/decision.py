@@ -22,7 +22,7 @@ SOON_SECONDS = 0.2
 START_SECONDS = 60.0
 """A daemon that is younger and does not answer is still starting."""
 WEDGED_SECONDS = 60.0
-"""After so long without an answer, and without a client in NVML's list, a server counts as dead."""
+"""A server counts as dead after so long without an answer and without a client in NVML's list."""
 
 MAX_PIDS_IN_MESSAGE = 8
 

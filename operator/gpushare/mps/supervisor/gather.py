@@ -57,7 +57,7 @@ class Gatherer:
 
     @property
     def control(self) -> DaemonControl:
-        """Of the daemon that runs, or of the latest one: by the protocol that it speaks."""
+        """The control of the daemon that runs, or of the latest one: by the protocol that it speaks."""
         return self._v3 if self._process.protocol is MpsProtocol.V3 else self._v2
 
     def observe(self, desired: DaemonLimits | None, state: SupervisorState, remark: str) -> DaemonObservation:

@@ -39,7 +39,7 @@ MESSAGE_CHARACTERS = 1024
 MAX_FAULTED_CLIENTS = 64
 """More than any driver accepts on one GPU."""
 TURN_COMMAND_SECONDS = 2.0
-"""For the commands of a turn, which take a tenth of a millisecond each."""
+"""The time for the commands of a turn, which take a tenth of a millisecond each."""
 
 
 class GpuSupervisor:
@@ -289,7 +289,7 @@ class GpuSupervisor:
 
 
 def _remaining(faulted: tuple[int, ...], clients: tuple[int, ...] | None) -> list[int]:
-    """Of `faulted` those that are clients still. `clients` None: the daemon has not said; that is no end of any."""
+    """Those of `faulted` that are clients still. `clients` None: the daemon has not said; that is no end of any."""
     return [pid for pid in faulted if clients is None or pid in clients]
 
 

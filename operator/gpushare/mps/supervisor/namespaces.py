@@ -18,7 +18,7 @@ _NEW = ".namespace.new"
 
 
 def covers(limits: DaemonLimits, shown: MpsNamespace) -> bool:
-    """Whether a namespace gives no more than these limits."""
+    """Tells whether a namespace gives no more than these limits."""
     return (
         shown.threads <= limits.threads
         and shown.memory_mib is not None
@@ -28,8 +28,8 @@ def covers(limits: DaemonLimits, shown: MpsNamespace) -> bool:
 
 
 def agrees(limits: DaemonLimits, shown: MpsNamespace) -> bool:
-    """Whether a namespace has these limits. The documentation does not say how one is rounded; v2 shows whole GiB from
-    1 GiB on.
+    """Tells whether a namespace has these limits. The documentation does not say how one is rounded; v2 shows whole
+    GiB from 1 GiB on.
     """
     return (
         shown.threads == limits.threads
@@ -39,7 +39,7 @@ def agrees(limits: DaemonLimits, shown: MpsNamespace) -> bool:
 
 
 class Namespaces:
-    """Of one GPU's daemon. Call `prepare` under the lock of the limits alone."""
+    """The namespaces of one GPU's daemon. Call `prepare` under the lock of the limits alone."""
 
     def __init__(self, gpu: GpuDir, control: ControlProgramV3) -> None:
         self._gpu = gpu
@@ -103,7 +103,7 @@ class Namespaces:
             (self._gpu.client / name).unlink(missing_ok=True)
 
     def _link(self, name: str, shown: MpsNamespace) -> None:
-        """As for the daemon's own socket: a hard link, since the broker may not enter pipe/."""
+        """Links the socket as the daemon's own: a hard link, since the broker may not enter pipe/."""
         target = self._gpu.pipe / SERVER / name / "control"
         if shown.pipe != target.parent:
             raise RefusedError("namespace list", f"the directory of namespace {name} is {shown.pipe}")
@@ -116,7 +116,7 @@ class Namespaces:
             raise RefusedError(f"namespace create {name}", f"its socket cannot be linked: {error}") from error
 
     def publish_clients(self, pids: list[int]) -> None:
-        """For the broker, where they have changed. OSError."""
+        """Writes the clients for the broker, where they have changed. OSError."""
         if pids != self._published:
             self._gpu.client.mkdir(mode=0o755, exist_ok=True)
             write_model(self._gpu.clients, ServedClients(pids=sorted(pids)[:256]), mode=0o644)

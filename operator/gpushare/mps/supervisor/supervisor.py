@@ -25,7 +25,7 @@ from gpushare.process.threads import start_thread
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5
-"""Between two scans for new or changed daemon.json files; a scan is a few stat calls."""
+"""The time between two scans for new or changed daemon.json files; a scan is a few stat calls."""
 
 
 class Supervisor:
@@ -74,7 +74,7 @@ class Supervisor:
         os.eventfd_write(self._asked, 1)
 
     def run(self) -> None:
-        """Until `end_when_idle` is called and every daemon has ended."""
+        """Runs until `end_when_idle` is called and every daemon has ended."""
         seconds = 0.0
         while not select.select([self._asked], [], [], seconds)[0]:
             seconds = SCAN_SECONDS

@@ -34,11 +34,11 @@ LOG = logging.getLogger(__name__)
 TURN_SECONDS = 8.0
 """An attach takes the broker a few milliseconds, and at most some seconds where it has to give a client up."""
 FOLLOW_SECONDS = 0.25
-"""From a process' first CUDA call to its context: a tenth of a second on an H100."""
+"""The time from a process' first CUDA call to its context: a tenth of a second on an H100."""
 SERIES_SECONDS = 1.0
 """Whoever reads or writes the limits waits as long, and for the turn under way."""
 PAUSE_SECONDS = 0.001
-"""After a series that was cut, for whoever waits for the lock: it is given to nobody in order."""
+"""A pause after a series that was cut, for whoever waits for the lock: it is given to nobody in order."""
 REQUEST_SECONDS = 1.0
 ACCEPT_SECONDS = 0.5
 FAULT = "FAULT"
@@ -63,17 +63,17 @@ class TurnLimits:
     def __init__(self, control: ControlCommands) -> None:
         self._control = control
         self._terms: Terms | None = None
-        """Of the latest turn; None: the server has its share's limits."""
+        """The terms of the latest turn; None: the server has its share's limits."""
         self._threads = self._memory_mib = UNKNOWN
 
     @property
     def changed(self) -> bool:
-        """Whether they may differ from the share's."""
+        """Tells whether they may differ from the share's."""
         return self._terms is not None and (self._threads, self._memory_mib) != _ceiling(self._terms)
 
     def set(self, terms: Terms, grant: ClientGrant) -> None:
-        """To those of `grant`, and never above the share's. ControlError; also where the server is in FAULT, of which
-        `terms` may not know yet.
+        """Sets the limits to those of `grant`, and never above the share's. ControlError; also where the server is
+        in FAULT, of which `terms` may not know yet.
         """
         if self._terms is None or self._terms.server != terms.server:
             self._threads, self._memory_mib = _ceiling(terms)
@@ -86,7 +86,7 @@ class TurnLimits:
             self._change(terms.server, *wanted)
 
     def restore(self) -> None:
-        """To the share's. ControlError: they are unknown, and the next turn sets them."""
+        """Sets the limits to the share's. ControlError: they are unknown, and the next turn sets them."""
         terms = self._terms
         if terms is not None and self.changed:
             try:
@@ -98,7 +98,7 @@ class TurnLimits:
         self._terms = None
 
     def _in_fault(self, server: int) -> bool:
-        """To change the limits of such a server hangs the daemon (measured); it is replaced."""
+        """A change of the limits of such a server hangs the daemon (measured); it is replaced."""
         return self._control.server_status(server) == FAULT
 
     def _change(self, server: int, threads: int, memory_mib: int) -> None:
@@ -114,8 +114,9 @@ class TurnLimits:
 
 
 class TurnServer:
-    """Of one GPU. `terms`: of this moment, or a sentence that says why there is no turn. `lock`: held during a turn;
-    whoever reads or writes the server's limits holds it too. `uid`: the broker's. `namespaces`: of protocol v3.
+    """The turns of one GPU. `terms`: of this moment, or a sentence that says why there is no turn. `lock`: held
+    during a turn; whoever reads or writes the server's limits holds it too. `uid`: the broker's. `namespaces`: of
+    protocol v3.
     """
 
     def __init__(
@@ -174,7 +175,8 @@ class TurnServer:
                     self._ended.wait(PAUSE_SECONDS)
 
     def _series(self, listener: socket.socket, first: socket.socket, ends: float) -> None:
-        """Under the lock, until `ends` (CLOCK_MONOTONIC). Whatever fails in it, the next one has to be possible."""
+        """Serves turns under the lock, until `ends` (CLOCK_MONOTONIC). Whatever fails in it, the next one has to be
+        possible."""
         sock: socket.socket | None = first
         while sock is not None:
             with sock:

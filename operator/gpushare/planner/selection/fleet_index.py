@@ -23,7 +23,7 @@ class Selection:
 
 
 class FleetIndex:
-    """Of one snapshot. `facts`: of each node, by name, in the order of names."""
+    """The nodes and GPUs of one snapshot. `facts`: of each node, by name, in the order of names."""
 
     def __init__(self, snapshot: Snapshot, memory: FleetMemory | None = None) -> None:
         """`memory`: of the plan before."""
@@ -43,7 +43,7 @@ class FleetIndex:
 
     @cached_property
     def held_by(self) -> Mapping[str, Mapping[str, NodeGpus]]:
-        """By share and node, the GPUs that the share holds."""
+        """The GPUs that a share holds, by share and node."""
         result: dict[str, dict[str, NodeGpus]] = {}
         for name, facts in self.facts.items():
             for share, part in facts.held.items():
@@ -74,7 +74,7 @@ class FleetIndex:
 
 
 def fleet_records(snapshot: Snapshot) -> dict[str, list[GpuRecord]]:
-    """By node, each GPU that its GpuNode names."""
+    """Each GPU that a GpuNode names, by node."""
     return {name: facts.records for name, facts in FleetMemory().facts(snapshot).items()}
 
 

@@ -54,7 +54,7 @@ class RememberedNode:
 
     @cached_property
     def groups(self) -> Mapping[tuple[GpuProfile | None, str | None], list[GpuRecord]]:
-        """By profile and holder."""
+        """The GPUs by profile and holder."""
         result: dict[tuple[GpuProfile | None, str | None], list[GpuRecord]] = {}
         for record in self.records:
             result.setdefault((self.profiles[record.uuid], record.holder), []).append(record)
@@ -62,7 +62,7 @@ class RememberedNode:
 
     @cached_property
     def held(self) -> Mapping[str, NodeGpus]:
-        """By share, the GPUs that it holds."""
+        """The GPUs that each share holds."""
         by_holder: dict[str, list[GpuRecord]] = {}
         for record in self.records:
             if record.holder is not None:
@@ -71,14 +71,14 @@ class RememberedNode:
 
     @cached_property
     def held_kinds(self) -> Mapping[str, frozenset[GpuProfile | None]]:
-        """By share, the profiles of the GPUs that it holds."""
+        """The profiles of the GPUs that each share holds."""
         return {
             share: frozenset(self.profiles[record.uuid] for record in part.records) for share, part in self.held.items()
         }
 
     @cached_property
     def holders(self) -> Mapping[str, str]:
-        """By UUID, the share that holds the GPU."""
+        """The share that holds each GPU, by UUID."""
         return {record.uuid: record.holder for record in self.records if record.holder is not None}
 
     @cached_property
@@ -124,7 +124,7 @@ class FleetMemory:
         self._known: dict[str, RememberedNode] = {}
 
     def facts(self, snapshot: Snapshot) -> dict[str, RememberedNode]:
-        """By node, sorted by name."""
+        """The facts by node, sorted by name."""
         given = _givens(snapshot)
         rest = given.get("", Given())
         before, nodes = self._known, {}
@@ -138,7 +138,7 @@ class FleetMemory:
 
 
 def _givens(snapshot: Snapshot) -> dict[str, Given]:
-    """By node; under the empty name, of all others."""
+    """What was given to shares by node; under the empty name, of all others."""
     unknown, claimed = NOTHING, snapshot.allocated or {}
     if snapshot.allocated is None:
         unknown = frozenset(share.name for share in snapshot.shares if share.by_claims)

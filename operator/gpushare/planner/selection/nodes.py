@@ -12,7 +12,7 @@ from gpushare.messages.wording import first_names
 from gpushare.planner.model import NodeView
 
 SHOWN = 3
-"""Of what there is instead of what a selector names, the nearest are shown."""
+"""So many of the nearest to what a selector names are shown."""
 
 
 class NodeIndex:
@@ -34,12 +34,12 @@ class NodeIndex:
         return by_value
 
     def matching(self, selector: LabelSelector) -> tuple[NodeView, ...]:
-        """By name."""
+        """The matching nodes by name."""
         few = min(self._narrowed(selector), key=len, default=self.nodes)
         return tuple(node for node in few if selector.matches(node.labels))
 
     def _narrowed(self, selector: LabelSelector) -> Iterable[list[NodeView]]:
-        """For each requirement that names values: the nodes that meet it, by name."""
+        """The nodes of each requirement that names values: those that meet it, by name."""
         for label, value in selector.match_labels.items():
             yield self.having(label).get(value, [])
         for part in selector.match_expressions:

@@ -228,7 +228,8 @@ def held_by_share(candidate: Candidate) -> str | None:
 
 
 def resource_name_taken(candidate: Candidate) -> str | None:
-    """Not in the chain: whose a name is depends on the plan (`resource_names`). `holder`: the share whose it is."""
+    """This rule is not in the chain: whose a name is depends on the plan (`resource_names`). `holder`: the share
+    whose it is."""
     share, node = candidate.share, candidate.node.name
     if candidate.holder:
         return (

@@ -1,4 +1,4 @@
-"""Whose a resource name is on a node. Pure.
+"""The owner of a resource name on a node. Pure.
 
 A kubelet has one device plugin for each name, and a later registration silently takes the place of an earlier one. So
 on one node a name of whole GPUs belongs to one share: to the one that holds a GPU there under it, else to the oldest
@@ -12,11 +12,11 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.planner.selection.node_facts import RememberedNode
 
 OTHERS = ""
-"""In place of a share: another device plugin."""
+"""A name in place of a share's: another device plugin."""
 
 
 class ResourceNames:
-    """Of one snapshot. `take` keeps what a plan gives to a share."""
+    """The resource names of one snapshot. `take` keeps what a plan gives to a share."""
 
     def __init__(self, facts: Mapping[str, RememberedNode], shares: Iterable[GpuShare]) -> None:
         self._facts = facts

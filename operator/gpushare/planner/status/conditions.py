@@ -135,7 +135,7 @@ def _whole_limits(summary: ShareSummary) -> RefusalVerdict:
 
 
 def departures_guarded(summary: ShareSummary) -> RefusalVerdict:
-    """Whether an agent ends the clients of deleted pods in order, on each node where the share holds a GPU."""
+    """Tells whether an agent ends the clients of deleted pods in order, on each node where the share holds a GPU."""
     silent = summary.held.silent
     if silent:
         message = f"pods that are deleted on {_nodes(silent.nodes)} end unguarded; {_silence(silent)}"
@@ -228,7 +228,7 @@ def _severity(record: GpuRecord) -> int:
 
 
 def _silence(silent: HeldGpus) -> str:
-    """Of the first of these nodes, by name."""
+    """The silence of the first of these nodes, by name."""
     node = min((part.node for part in silent.parts), key=lambda node: node.name)
     return f"node {node.name}: {node.silence}"
 

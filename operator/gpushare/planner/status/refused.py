@@ -62,7 +62,7 @@ class RefusedGpus:
                 yield record, Refusal(self.reason, self._message(record, group))
 
     def _message(self, record: GpuRecord, group: GpuGroup) -> str:
-        """Of the one rule that refuses it, so what other rules would look at does not matter."""
+        """The message of the one rule that refuses it, so what other rules would look at does not matter."""
         if record.gpu is None:
             return ""
         taken = self.share.spec.gpus.per_node or 0

@@ -105,7 +105,7 @@ def _starts(record: GpuRecord) -> bool:
 
 
 def _since(summary: ShareSummary, kind: ConditionType, status: str) -> datetime:
-    """Since when the API has this status; `now` where it has another one yet."""
+    """The moment since which the API has this status; `now` where it has another one yet."""
     for condition in summary.share.status.conditions:
         if (condition.type, condition.status) == (kind, status):
             try:
@@ -162,7 +162,7 @@ def _sort_held(
 
 
 def _by_fate(facts: RememberedNode, planned: Mapping[str, Assignment]) -> dict[tuple[str, str], list[GpuRecord]]:
-    """By share, and whether it keeps them (`ShareSummary`)."""
+    """The GPUs by share, and whether it keeps them (`ShareSummary`)."""
     result: dict[tuple[str, str], list[GpuRecord]] = {}
     for record in facts.records:
         item = planned.get(record.uuid)

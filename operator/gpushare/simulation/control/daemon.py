@@ -35,7 +35,7 @@ from gpushare.simulation.wire import LINE_LIMIT, peer
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
 FIRST_QUIT_WAIT = 0.2
 END_SECONDS = 1.0
-"""For the end of a command that has come already."""
+"""The time for the end of a command that has come already."""
 
 
 class ControlConnection:
@@ -203,14 +203,14 @@ class ControlDaemon:
         return answer(self, line, connection.privileged, connection.uid)
 
     def _quits(self, connection: ControlConnection, words: list[str]) -> bool:
-        """Whether the command is to end the daemon, which has begun then."""
+        """Tells whether the command is to end the daemon, which has begun then."""
         if words[0] != "quit" or not connection.privileged:
             return False
         self._quit(connection, words)
         return True
 
     def _await_server(self) -> None:
-        """While its server starts, the daemon answers nothing."""
+        """Waits for the server; the daemon answers nothing meanwhile."""
         while self._server is not None and not self._server.ready:
             self._on_server_event(self._server.receive())
 

@@ -31,7 +31,8 @@ def main() -> int:
 
 
 def _connect(pipe: str) -> Socket | None:
-    """To the privileged socket if possible, because only it may change settings; else to the clients' socket."""
+    """Connects to the privileged socket if possible, because only it may change settings; else to the clients'
+    socket."""
     for name in ("control_privileged", "control"):
         connection = Socket(AF_UNIX, SOCK_SEQPACKET)
         try:

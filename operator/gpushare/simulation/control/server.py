@@ -67,7 +67,7 @@ class MpsServer:
         return int(self._gpu.get("error", 0))
 
     def run(self) -> None:
-        """Until the control daemon or the driver ends, which raises Disconnected or OSError."""
+        """Runs until the control daemon or the driver ends, which raises Disconnected or OSError."""
         self._control.setblocking(False)
         self._selector.register(self._control, selectors.EVENT_READ, self._control_readable)
         self._selector.register(self._driver, selectors.EVENT_READ, self._driver.receive_pending)

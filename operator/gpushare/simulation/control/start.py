@@ -49,7 +49,7 @@ def become(daemon: type[ControlDaemon], background: bool, multiuser: bool) -> in
 
 
 def _sees_a_gpu(visible: str | None) -> bool:
-    """Without its GPU a daemon ends silently (measured for an unknown UUID)."""
+    """A daemon ends silently without its GPU (measured for an unknown UUID)."""
     try:
         open_gpu(visible, lambda _: None).close()
     except Disconnected:

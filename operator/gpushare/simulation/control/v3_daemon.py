@@ -44,7 +44,7 @@ class Namespace:
     listener: socket.socket | None = None
 
     def handed(self) -> dict[str, Any]:
-        """For the server, as its settings are."""
+        """The settings as the server gets them."""
         memory = limits.memory_value(self.memory) if self.memory else None
         return {
             "threads": limits.DEFAULT_THREADS if self.threads is None else self.threads,

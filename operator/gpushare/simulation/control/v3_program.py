@@ -14,7 +14,7 @@ from gpushare.simulation.paths import directory, driver_socket, pipe_directory
 
 FIRST_DRIVER = 615
 MODULES = ("server", "namespace", "client", "device")
-"""Of the documented modules, those that this stand-in has."""
+"""The documented modules that this stand-in has."""
 HELP = """Usage: nvidia-cuda-mps-control [options] | <module> <verb> [arguments]
 This is gpushare's stand-in for MPS v3: held to NVIDIA's documentation, untested on hardware.
 
@@ -34,7 +34,7 @@ Modules:
 
 
 def is_meant(arguments: list[str], environment: str | None) -> bool:
-    """Whether these arguments are of protocol 3. The variable comes before the flag (documented). `environment`:
+    """Tells whether these arguments are of protocol 3. The variable comes before the flag (documented). `environment`:
     $CUDA_MPS_PROTOCOL_VERSION.
     """
     return environment == "3" or (environment is None and _flag(arguments) == "3") or arguments[0] in MODULES
@@ -92,7 +92,7 @@ def _command(words: list[str]) -> int:
 
 
 def _driver_has_it() -> bool:
-    """By the driver's own socket, which root alone may ask."""
+    """Asks the driver's own socket, which root alone may ask."""
     import json
 
     from gpushare.simulation.wire import Disconnected, connect

@@ -147,7 +147,7 @@ class SimulatedGpu:
         return context
 
     def add_non_mps(self, pid: int, memory_mib: int) -> None:
-        """For tests: a compute process without MPS, in any compute mode."""
+        """A call of tests: adds a compute process without MPS, in any compute mode."""
         context = Context(self._next_id(), pid, Kind.COMPUTE, memory_mib, self.sms)
         self.contexts[context.id] = context
 

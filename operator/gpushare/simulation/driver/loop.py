@@ -109,7 +109,7 @@ class DriverLoop:
         connection.gone()
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Runs until `stop`."""
         while True:
             for key, _ in self._selector.select():
                 if key.data is None:

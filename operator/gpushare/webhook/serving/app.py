@@ -36,9 +36,9 @@ class ReviewLimits:
     body_bytes: int = text.MOST_BYTES
     values: int = text.MOST_VALUES
     memory_bytes: int = 64 * 1024 * 1024
-    """Of all objects that are reviewed at the same time."""
+    """The memory of all objects that are reviewed at the same time."""
     seconds: float = 5.0
-    """For body and decision; less than the API server's own time limit, so that it gets our answer."""
+    """The time for body and decision; less than the API server's own time limit, so that it gets our answer."""
 
 
 def create_app(
@@ -85,7 +85,7 @@ async def judged(body: bytes, decide: Decide) -> tuple[bytes | None, Answer | No
 
 
 def _named(request: dict[str, Any]) -> str:
-    """Such as `Pod "ml/train-0"`; of one that has no name yet, what its name will begin with."""
+    """A name such as `Pod "ml/train-0"`; of one that has no name yet, what its name will begin with."""
     metadata = mapped(request["object"], "metadata")
     name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
     place = f"{request.get('namespace')}/" if request.get("namespace") else ""

@@ -16,12 +16,12 @@ from gpushare.webhook.shares import delete_share, validate_share
 from gpushare.webhook.sources import Sources
 
 Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
-"""From a review's request."""
+"""A function from a review's request to the answer."""
 _DEPARTURES, _OWNERS = "validate-departures", "validate-owners"
 NEVER_REFUSE = (_DEPARTURES, _OWNERS)
 """Endpoints that only warn: what is too large to be read is admitted."""
 Rules = Callable[[dict[str, Any], AdmissionData], Answer]
-"""From the object and its data."""
+"""A function from the object and its data to the answer."""
 
 
 class Reviews:
@@ -53,7 +53,7 @@ class Reviews:
         return await self._judged(request, pod, rules)
 
     async def _owner(self, request: dict[str, Any]) -> Answer:
-        """Of whatever makes pods from a template; never refused."""
+        """The review of whatever makes pods from a template; never refused."""
         if request["operation"] not in ("CREATE", "UPDATE"):
             return Admitted()
         answer = await self._judged(request, pod_of(request["object"]), admit_pod)
@@ -85,7 +85,7 @@ class Reviews:
         return rules(claim, await self._data(request, shares))
 
     async def _departure(self, request: dict[str, Any]) -> Answer:
-        """Of a pod or a GpuShare; never refused."""
+        """The review of the deletion of a pod or a GpuShare; never refused."""
         old = request.get("oldObject")
         if request["operation"] != "DELETE" or not isinstance(old, dict):
             return Admitted()
