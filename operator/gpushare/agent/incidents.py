@@ -38,6 +38,8 @@ from gpushare.nvml.types import Xid
 
 LOG = logging.getLogger(__name__)
 ENVIRONMENT_SECONDS = 1.0
+MAX_XIDS = 256
+"""Xids that wait for the next report, with their times."""
 MAX_ARRIVED = 64
 """Readings of broker.json whose arrivals wait for a look at their environments."""
 
@@ -82,6 +84,7 @@ class IncidentReporter:
         self._variables = VariableReports(clock())
         self.arrivals_due = asyncio.Event()
         """Set when `follow_arrivals` has something to do."""
+        self._xids: deque[tuple[Xid, float]] = deque(maxlen=MAX_XIDS)
         self._arrived: deque[tuple[Uuid, Sequence[Arrival]]] = deque(maxlen=MAX_ARRIVED)
         self._proc = proc
         self._environments = BlockingCaller("environments of processes that attached", ENVIRONMENT_SECONDS)
@@ -98,8 +101,8 @@ class IncidentReporter:
             self._hand_over()
 
     def xid(self, xid: Xid) -> None:
-        """Pods without a slot now are not suspects: asks for a reading of the kubelet."""
-        self._faults.add_xid(xid, self._clock())
+        """Keeps it for the next report. Pods without a slot now are not suspects: asks for a reading of the kubelet."""
+        self._xids.append((xid, self._clock()))
         self._wakeups.kubelet.set()
 
     async def follow_arrivals(self) -> None:
@@ -180,6 +183,8 @@ class IncidentReporter:
 
     def _report(self) -> None:
         readings = self._readings
+        while self._xids:
+            self._faults.add_xid(*self._xids.popleft())
         events = self._faults.update(self.gpu_health(), self._clock())
         if readings.kubelet.view is not None:
             events += self._duplicates.look(readings.kubelet.view, readings.cache.pods.objects.values())

@@ -32,25 +32,25 @@ class AllocationLock:
         self._clock = clock
         self._under_way_until = 0.0
         self._changed = asyncio.Event()
-        self._nobody_reads = asyncio.Event()
-        self._nobody_reads.set()
+        self._no_reading = asyncio.Event()
+        self._no_reading.set()
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[None]:
         """Waits until no allocation is under way; choices wait until the block has ended."""
-        self._nobody_reads.clear()
+        self._no_reading.clear()
         try:
             while (left := self._under_way_until - self._clock()) > 0:
                 self._changed.clear()
                 await _wait(self._changed, left)
             yield
         finally:
-            self._nobody_reads.set()
+            self._no_reading.set()
 
     async def choosing(self) -> None:
         """Call before answering GetPreferredAllocation: a new request means that the previous one was recorded."""
         self._under_way(0.0)
-        await _wait(self._nobody_reads, WAIT_SECONDS)
+        await _wait(self._no_reading, WAIT_SECONDS)
         self._under_way(CHOSEN_SECONDS)
 
     def allocated(self) -> None:

@@ -1,10 +1,9 @@
 """The device list of one resource: the devices offered and, for a while, those withdrawn. Pure.
 
 The kubelet chooses an id among the healthy ones, asks Allocate for it, and with the answer in hand looks it up in the
-latest list without asking whether it is there: where it is not, the kubelet ends by a nil pointer
-(pkg/kubelet/cm/devicemanager/manager.go:945 of Kubernetes 1.37.0). So a withdrawn device is first listed as unhealthy,
-which keeps the kubelet from choosing it, and leaves the list only when no allocation that chose it before can be under
-way.
+latest list without asking whether it is there: where it is not, the kubelet ends by a nil pointer (Kubernetes 1.37,
+devicemanager's `allocateContainerResources`). So a withdrawn device is first listed as unhealthy, which keeps the
+kubelet from choosing it, and leaves the list only when no allocation that chose it before can be under way.
 
 Guarantees: an id that Allocate handed out is in every list until a reading of the kubelet names its container, or shows
 PENDING_SECONDS later that there is none. With `DeviceService`, which hands out listed ids alone, no allocation meets a
