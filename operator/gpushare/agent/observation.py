@@ -45,7 +45,7 @@ class Observer:
         readings, cache = self._readings, self._readings.cache
         if self._latest.decisions is None or readings.claims.unread or not cache.complete:
             return
-        places, claimed = readings.places(), readings.claimed_grants()
+        places, claimed = readings.parts()
         pods = cache.pods.objects.values()
         sources = UsageSources(readings.inventory.views, readings.taken(), pods, cache.shares, places, claimed)
         new = await self.usage.observe(sources, cache.published_findings)

@@ -48,16 +48,16 @@ class Readings:
     claims: PreparedClaims
     """The prepared claims. The DRA plugin's calls, and its loop: prepared_claims."""
 
-    def places(self) -> dict[ContainerName, ShareGpu]:
-        """The GPUs of the containers' slots and claims."""
+    def parts(self) -> tuple[dict[ContainerName, ShareGpu], dict[ContainerName, Grant]]:
+        """The GPUs of the containers' slots and claims, and what the claims grant."""
         slots = self.kubelet.view.share_gpus() if self.kubelet.view else {}
         claimed = self.claims.containers(self.cache.pods.objects.values())
-        return {**slots, **{container: use.share_gpu for container, use in claimed.items()}}
+        places = {**slots, **{container: use.share_gpu for container, use in claimed.items()}}
+        return places, {container: use.grant for container, use in claimed.items()}
 
     def claimed_grants(self) -> dict[ContainerName, Grant]:
         """What the prepared claims of this node's containers grant."""
-        claimed = self.claims.containers(self.cache.pods.objects.values())
-        return {container: use.grant for container, use in claimed.items()}
+        return self.parts()[1]
 
     def whole_places(self) -> dict[ContainerName, list[ShareGpu]]:
         """The GPUs that containers have whole."""
@@ -72,7 +72,7 @@ class Readings:
         if self.kubelet.view is None or self.claims.unread or not self.cache.complete:
             return None
         pods = pods_by_cgroup_uid(self.cache.pods.objects.values())
-        return PartHolders(pods, self.places(), self.claimed_grants(), self.cache.shares)
+        return PartHolders(pods, *self.parts(), self.cache.shares)
 
     def claims_used(self) -> set[tuple[str, str]] | None:
         """(namespace, name) of each claim that a pod of this node uses; None: that or the kubelet is not known now."""
