@@ -68,7 +68,8 @@ async def stop(memo: kopf.Memo, **_: Any) -> None:
 
 @kopf.on.login(registry=registry)
 async def login(**_: Any) -> kopf.AiohttpSession:
-    """As our own client. kopf calls it again after a 401, and after the session closed itself for another authority."""
+    """Logs kopf in as our own client. kopf calls it again after a 401, and after the session closed itself for
+    another authority."""
     server, session = await session_for_kopf(_user_agent())
     return kopf.AiohttpSession(server=server, aiohttp_session=session)
 

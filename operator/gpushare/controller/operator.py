@@ -34,7 +34,7 @@ class Operator:
         self.exported, meters = export(lambda: FleetSnapshot(self.leads, self.reconciler.reports, self._agents()))
         self.reconciler = Reconciler(kube, settings, meters)
         self.leads = False
-        """Whether the Lease is ours; a process that loses it ends."""
+        """Tells whether the Lease is ours; a process that loses it ends."""
         self.ended = asyncio.Event()
         self.kube = kube
         self._settings = settings
@@ -75,7 +75,8 @@ class Operator:
             await kube.close()
 
     def _agents(self) -> dict[str, bool]:
-        """By node, whether its agent reports. Nodes of which that is not known yet, or that have none, are left out."""
+        """The nodes, and whether the agent of each reports. Nodes of which that is not known yet, or that have none,
+        are left out."""
         nodes = self.reconciler.cache.gpu_nodes.objects.values()
         return {
             node.name: not node.silence

@@ -22,7 +22,7 @@ AT_ONCE = 16
 """Questions at a time."""
 REQUEST_SECONDS = 15
 PROCESS_SECONDS = 25
-"""Of one run of kubectl. More than a request: the credentials' own program may need some."""
+"""The time of one run of kubectl. More than a request: the credentials' own program may need some."""
 Found = TypeVar("Found")
 
 IN_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -46,7 +46,7 @@ class Cluster:
             self._proxy.close()
 
     def items(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Future[list[Object]]:
-        """Of a list. `selectors`: labelSelector, fieldSelector."""
+        """The items of a list. `selectors`: labelSelector, fieldSelector."""
         query = f"?{urlencode(selectors)}" if selectors else ""
         return self._ask(lambda: list(self._json(resource.path(namespace) + query).get("items") or ()))
 
@@ -126,7 +126,7 @@ class Cluster:
         return answer
 
     def _ask(self, question: Callable[[], Found]) -> Future[Found]:
-        """Of the API server. The first question starts the proxy; its failure is that of every question."""
+        """Asks the API server. The first question starts the proxy; its failure is that of every question."""
         if self._proxy is None:
             self._proxy = Proxy(self._program, self._flags)
             self._ready = self._pool.submit(self._proxy.wait_ready)

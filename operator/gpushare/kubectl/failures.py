@@ -32,7 +32,8 @@ class UnreachableError(Exception):
 
 
 def of_kubectl(text: str) -> KubeError | UnreachableError:
-    """From its standard error. The messages that it has of its own, such as for a wrong context, stay."""
+    """The failure in kubectl's standard error. The messages that it has of its own, such as for a wrong context,
+    stay."""
     said = "\n".join(line for line in text.strip().splitlines() if not _LOG_LINE.match(line))
     if refused := _REFUSED.fullmatch(said):
         reason = refused["reason"] or ""
@@ -43,7 +44,7 @@ def of_kubectl(text: str) -> KubeError | UnreachableError:
 
 
 def of_answer(status: int, text: str) -> KubeError | UnreachableError:
-    """From an answer of `kubectl proxy`: that of the API server, or its own where it did not reach one."""
+    """The failure in an answer of `kubectl proxy`: that of the API server, or its own where it did not reach one."""
     if status == HTTPStatus.UNAUTHORIZED:
         return unreachable("the API server does not accept the context's credentials (Unauthorized)")
     try:

@@ -199,7 +199,8 @@ class FleetCache:
             self.observe(resource, answer)
 
     def is_as_applied(self, name: str, daemon_set: KnownDaemonSet) -> bool:
-        """Whether its spec is that of our last apply. False also where we have not applied it since we started."""
+        """Tells whether its spec is that of our last apply. False also where we have not applied it since we
+        started."""
         return self._applied.get(name) == daemon_set.generation
 
     def versions(self) -> Versions:

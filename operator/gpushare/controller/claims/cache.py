@@ -146,7 +146,7 @@ class ClaimCache:
 
     @property
     def known(self) -> bool:
-        """Whether everything has been listed. If not, a missing object means nothing."""
+        """Tells whether everything has been listed. If not, a missing object means nothing."""
         return self.followed and all(watch.synced.is_set() for watch in self._watches)
 
     def follow(self, kube: "Kube") -> None:

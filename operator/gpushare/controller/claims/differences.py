@@ -72,7 +72,8 @@ def _writes(
 
 
 def _is_ours(resource: Resource, key: Key, obj: Object) -> bool:
-    """Whether name and label alike say so, as our policy has it: any user may put our label on what is the user's."""
+    """Tells whether name and label alike say so, as our policy has it: any user may put our label on what is the
+    user's."""
     _, name = key
     if resource == CLAIM_TEMPLATES:
         return name.endswith(f".{_share(obj)}")

@@ -41,7 +41,7 @@ def in_namespace(body: Object, namespace: str) -> Object:
 
 
 def may_have_templates(namespace: str, labels: Mapping[str, str], share: GpuShare, own_namespace: str) -> bool:
-    """Whether users of `namespace` may claim the share; those of Kubernetes and our own have no users."""
+    """Tells whether users of `namespace` may claim the share; those of Kubernetes and our own have no users."""
     if namespace == own_namespace or namespace.startswith("kube-"):
         return False
     return share.spec.allowed_namespaces.matches(labels)

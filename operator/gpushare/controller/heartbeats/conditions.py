@@ -19,18 +19,18 @@ MESSAGE_LENGTH = 2048
 
 
 def is_due(gpu_node: GpuNode, reporting: bool) -> bool:
-    """Whether the conditions in the API say something else."""
+    """Tells whether the conditions in the API say something else."""
     known = gpu_node.agent_reporting
     return known is None or (known.status == "True") is not reporting
 
 
 def is_contradicted(gpu_node: GpuNode) -> bool:
-    """Whether a condition of a silent agent says True or False."""
+    """Tells whether a condition of a silent agent says True or False."""
     return any(item.status != "Unknown" for item in gpu_node.status.conditions)
 
 
 def is_announced(gpu_node: Object, reporting: bool) -> bool:
-    """Whether an event says so. `gpu_node`: as it was before. That a new node's agent reports is no news."""
+    """Tells whether an event says so. `gpu_node`: as it was before. That a new node's agent reports is no news."""
     said = _own((gpu_node.get("status") or {}).get("conditions") or [])
     if reporting:
         return said is not None and said["status"] != "True"

@@ -20,7 +20,8 @@ CERTIFICATE_LIFE = timedelta(days=365)
 CLOCK_SKEW = timedelta(days=1)
 """How far the operator's time of day may be ahead of the API server's, which would refuse its certificate otherwise."""
 LEARNING_TIME = timedelta(minutes=10)
-"""Between adding an authority to the bundle and signing with it; API servers read a new bundle within seconds."""
+"""The time between adding an authority to the bundle and signing with it; API servers read a new bundle within
+seconds."""
 
 BUNDLE, AUTHORITY_KEY, CERTIFICATE, CERTIFICATE_KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 
@@ -56,14 +57,14 @@ def renewed_serving(
 
 
 def _authority_is_due(authority: Mapping[str, bytes], now: datetime) -> bool:
-    """Whether it is missing, unreadable, without its key, or past two thirds of its life."""
+    """Tells whether it is missing, unreadable, without its key, or past two thirds of its life."""
     bundle, key = _certificates(authority.get(BUNDLE, b"")), authority.get(AUTHORITY_KEY, b"")
     return not bundle or not _has_key(bundle[0], key) or _is_past_two_thirds(bundle[0], now)
 
 
 def certificate_is_due(serving: Mapping[str, bytes], trusted: bytes, names: Sequence[str], now: datetime) -> bool:
-    """Whether it is missing, unreadable, without its key, for other names, past two thirds of its life, or of an old
-    authority.
+    """Tells whether it is missing, unreadable, without its key, for other names, past two thirds of its life, or of an
+    old authority.
 
     `trusted` is the authority's bundle, the newest first.
     """

@@ -94,7 +94,7 @@ class Printer:
 
 
 def terminal_width(stream: IO[str]) -> int | None:
-    """Of the terminal that `stream` is; None where it is none."""
+    """The width of the terminal that `stream` is; None where it is none."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
 
 

@@ -76,7 +76,7 @@ def _key(cell: str) -> tuple[int, float, str]:
 
 
 def _fitted(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """Without the least useful columns, and with the longest cells cut, as far as `width` demands."""
+    """The table without the least useful columns, and with the longest cells cut, as far as `width` demands."""
     kept = list(range(len(columns)))
     widths = _widths(columns, rows)
     while _total(widths, kept) > width:

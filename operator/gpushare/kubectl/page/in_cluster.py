@@ -20,7 +20,7 @@ from gpushare.process.end_signals import on_end_signal
 
 SCRAPE_SECONDS = 5.0
 LOCAL_NAMES = ("localhost", "127.0.0.1")
-"""Under which `kubectl port-forward` leads here."""
+"""The names under which `kubectl port-forward` leads here."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

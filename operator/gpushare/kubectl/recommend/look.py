@@ -44,7 +44,7 @@ def watch_shares(
 
 
 def _glance(cluster: Cluster, namespace: str, at: float, unreached: set[str]) -> Glance:
-    """Of all agents that answer; `unreached` gets the others."""
+    """One reading of all agents that answer; `unreached` gets the others."""
     agents = cluster.items(PODS, namespace, labelSelector=AGENTS).result()
     asked = [(agent, answer) for agent in agents if (answer := metrics_of(cluster, agent)) is not None]
     texts, why = [], f'there is none in namespace "{namespace}" (--system-namespace) with metrics'

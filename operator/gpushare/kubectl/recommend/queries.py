@@ -26,7 +26,7 @@ from gpushare.kubectl.rules.recommend.history import (
 LEAST_STEP = 300
 """Seconds: more than a scrape's interval, whatever it is."""
 MOST_STEPS = 2016
-"""Of a window: seven days in steps of five minutes."""
+"""The steps of a window: seven days in steps of five minutes."""
 SCRAPES = 120
 """Seconds in which there is a scrape, or two."""
 CONTAINER = ("namespace", "pod", "container", "uuid")

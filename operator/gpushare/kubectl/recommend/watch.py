@@ -47,7 +47,7 @@ def glance_of(at: float, texts: Iterable[str]) -> Glance:
 
 @dataclass(slots=True)
 class _GpuSeen:
-    """Of one GPU, from glance to glance."""
+    """The history of one GPU, from glance to glance."""
 
     samples: int = 0
     held_most: int = 0

@@ -52,7 +52,7 @@ def defragment(
 
 
 def _slots(pods: Iterable[Object]) -> Slots:
-    """As their kubelets write into the pods' status."""
+    """The slots that kubelets write into the pods' status."""
     slots: dict[str, Counter[str]] = defaultdict(Counter)
     for pod in pods:
         for status in container_statuses(pod):
@@ -98,7 +98,7 @@ def _gpus(share: GpuShare, nodes: Iterable[GpuNode], slots: Slots, cordoned: set
 
 
 def _holding(slots: Mapping[str, int], listed: Sequence[str], held: int) -> Mapping[str, int]:
-    """Where no kubelet says who has which slot: the pods that the agent lists, if each has one."""
+    """The pods, where no kubelet says who has which slot, that the agent lists, if each has one."""
     return slots if slots or len(listed) != held else dict.fromkeys(listed, 1)
 
 

@@ -59,13 +59,14 @@ def of_an_object(listed: Iterable[Object], at: datetime) -> list[Row]:
 
 
 def concerns_gpushare(event: Object) -> bool:
-    """By who recorded it, or by what it says: a refusal is an event of the object that could not make its pod."""
+    """Tells it by who recorded it, or by what it says: a refusal is an event of the object that could not make its
+    pod."""
     reporter = event.get("reportingComponent") or (event.get("source") or {}).get("component") or ""
     return str(reporter).startswith("gpushare-") or "gpushare" in str(event.get("message", ""))
 
 
 def last_seen(event: Object) -> str:
-    """Of RFC 3339, in the same form for all, so that it can be sorted as text up to the second."""
+    """A time of RFC 3339, in the same form for all, so that it can be sorted as text up to the second."""
     series = event.get("series") or {}
     candidates: Sequence[str | None] = (
         series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),

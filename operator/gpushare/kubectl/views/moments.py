@@ -10,12 +10,12 @@ def now() -> datetime:
 
 
 def age(moment: str | None, now: datetime) -> str:
-    """As `duration`; empty where the moment is not known."""
+    """The age as `duration` writes it; empty where the moment is not known."""
     return duration(max(0, int((now - parse_timestamp(moment)).total_seconds()))) if moment else ""
 
 
 def duration(seconds: int) -> str:
-    """As kubectl writes it, such as 4m12s, 3h or 12d."""
+    """A duration as kubectl writes it, such as 4m12s, 3h or 12d."""
     if seconds < 120:
         return f"{seconds}s"
     if seconds < 600:

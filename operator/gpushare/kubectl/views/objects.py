@@ -51,7 +51,7 @@ def memory_limits(share: GpuShare) -> str:
 
 
 def gpu_state(gpu: Gpu, daemon: DaemonStatus | None, node: GpuNode) -> str:
-    """In a word: Free, Lost, Unknown where the agent is silent, or the reason of the GPU's MPS daemon."""
+    """One word: Free, Lost, Unknown where the agent is silent, or the reason of the GPU's MPS daemon."""
     if node.silence:
         return "Unknown"
     if gpu.lost:

@@ -29,7 +29,7 @@ GPUS = (
     Column("HELD", figures=True),
 )
 SUMS = (Column("RESERVED", dropped=4), Column("LIMITS", dropped=3))
-"""Of a GPU's containers together, as parts of its memory; shown where a share lets its clients borrow."""
+"""The sums of a GPU's containers, as parts of its memory; shown where a share lets its clients borrow."""
 BORROWERS = (
     Column("BORROWER"),
     Column("GPU"),
@@ -99,7 +99,7 @@ def _gpus(node: GpuNode, short: Mapping[str, Short]) -> Iterator[Row]:
 
 
 def _part(mib: int | None, gpu: Gpu) -> str:
-    """Such as `48Gi (34%)`."""
+    """A text such as `48Gi (34%)`."""
     return f"{format_mib(mib)} ({100 * mib // gpu.memory_mib}%)" if mib is not None and gpu.memory_mib else ""
 
 

@@ -118,7 +118,7 @@ def top(
 def granted(
     pods: Iterable[Object], claims: Iterable[Object], namespace: str | None, share: str | None, note: str
 ) -> Report:
-    """Of running containers, what the API server knows without any agent: the grant and the GPU, but no use.
+    """What the API server knows of running containers without any agent: the grant and the GPU, but no use.
 
     `claims`: the ResourceClaims of those namespaces; `note`: why there is no more.
     """
@@ -289,7 +289,7 @@ def _row(client: dict[str, Any], short: Mapping[str, Short], columns: Sequence[C
 
 
 def _attached(first: int | None, last: int | None) -> str:
-    """Of one client its age; of several those of the first and of the latest, such as `3h..5m`."""
+    """The age of one client; of several those of the first and of the latest, such as `3h..5m`."""
     ages = dict.fromkeys(duration(seconds) for seconds in (first, last) if seconds is not None)
     return "..".join(ages)
 

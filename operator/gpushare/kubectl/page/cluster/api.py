@@ -62,7 +62,7 @@ class ApiReader:
                 yield line
 
     def metrics(self, namespace: str, pod: str, port: int) -> str:
-        """Of a pod, through the API server: needs the right to get pods/proxy. Raises as `get`."""
+        """The metrics of a pod, through the API server: needs the right to get pods/proxy. Raises as `get`."""
         path = PODS.path(namespace, f"{pod}:{port}", "proxy")
         return self.get(f"{path}/metrics", most=MOST_METRICS_BYTES).decode(errors="replace")
 

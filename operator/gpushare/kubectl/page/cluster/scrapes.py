@@ -16,7 +16,7 @@ from gpushare.kubectl.page.content.feed import Feed, Row
 from gpushare.kubectl.page.content.figures import FigureHistory
 
 SEEN_SECONDS = 5.0
-"""Between two readings of a node that is on screen, and of any node of a small fleet."""
+"""The time between two readings of a node that is on screen, and of any node of a small fleet."""
 PER_SECOND = 8.0
 AT_ONCE = 8
 TURN_SECONDS = 0.5
@@ -27,7 +27,7 @@ MOST_SEEN = 64
 
 @dataclass(frozen=True, slots=True)
 class AgentPod:
-    """Where an agent serves its metrics. `port`: 0 where it serves none."""
+    """The pod in which an agent serves its metrics. `port`: 0 where it serves none."""
 
     namespace: str
     name: str

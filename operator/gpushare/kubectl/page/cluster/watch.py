@@ -33,7 +33,7 @@ class Followed:
     namespace: str | None = None
     selectors: dict[str, str] = field(default_factory=dict)
     optional: bool = False
-    """Whether an API server may do without this kind: no trouble then."""
+    """Tells whether an API server may do without this kind: no trouble then."""
 
 
 class KindWatch:
@@ -95,7 +95,7 @@ class KindWatch:
                 return
 
     def _watch(self, version: str) -> str:
-        """Until the API server ends the request; the last version seen."""
+        """Watches until the API server ends the request. Returns the last version seen."""
         followed = self._followed
         query = {**followed.selectors, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true",
                  "timeoutSeconds": str(WATCH_SECONDS)}  # fmt: skip

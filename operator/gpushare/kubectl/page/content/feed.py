@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Row = Mapping[str, Any]
-"""Of JSON: what the page shows of one thing."""
+"""A JSON object: what the page shows of one thing."""
 MOST_BYTES = 512 * 1024
 GONE_KEPT = 10_000
 
@@ -33,7 +33,7 @@ class Feed:
         self._owner: dict[str, str] = {}
 
     def replace(self, owner: str, rows: Mapping[str, Row]) -> None:
-        """From now on `owner` has these rows and no others. Rows that are the same as before are no change."""
+        """Gives `owner` these rows and no others. Rows that are the same as before are no change."""
         with self._lock:
             for key, row in rows.items():
                 text = json.dumps(row, separators=(",", ":"))

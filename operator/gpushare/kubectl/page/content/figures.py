@@ -74,7 +74,8 @@ class FigureHistory:
 
 
 def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Of READ alone: the parser takes most of the time, and an agent has some 160 other series of its own."""
+    """The samples of READ alone: the parser takes most of the time, and an agent has some 160 other series of its
+    own."""
     wanted = "".join(f"{line}\n" for line in text.splitlines() if line.startswith(READ))
     for family in text_string_to_metric_families(wanted):
         for sample in family.samples:
@@ -101,5 +102,5 @@ def _client(labels: tuple[str, ...], values: dict[str, float]) -> dict[str, Any]
 
 
 def _mib(values: Mapping[str, float], name: str) -> int | None:
-    """Of a metric in bytes; None: there is none."""
+    """The MiB of a metric in bytes; None: there is none."""
     return int(values[name]) // MIB if name in values else None

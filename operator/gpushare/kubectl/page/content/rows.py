@@ -59,7 +59,7 @@ def _lends(share: GpuShare) -> str:
 
 
 def node_rows(node: GpuNode) -> dict[str, Row]:
-    """Of the node, and of each of its GPUs."""
+    """The rows of the node, and of each of its GPUs."""
     state = node.status
     daemons = {daemon.uuid: daemon for daemon in state.daemons}
     rows: dict[str, Row] = {
@@ -118,7 +118,7 @@ def _gpu(node: GpuNode, gpu: Gpu, daemon: DaemonStatus | None) -> Row:
 
 
 def pending_row(facts: PodFacts) -> Row:
-    """Of a pod that does not run: what `why` says of it."""
+    """The row of a pod that does not run: what `why` says of it."""
     answer = why(facts)
     namespace, _, name = facts.name.partition("/")
     return {
@@ -174,7 +174,7 @@ def pending_rows(
     claims: Mapping[str, Sequence[Object]],
     most: int,
 ) -> dict[str, Row]:
-    """Of the oldest pods that wait, `most` at the most. `claims`: by namespace."""
+    """The rows of the oldest pods that wait, `most` at the most. `claims`: by namespace."""
     rows: dict[str, Row] = {}
     for pod in sorted(pods, key=lambda pending: (created(pending) or "", full_name(pending)))[:most]:
         namespace, node = pod["metadata"]["namespace"], nodes.get(str((pod.get("spec") or {}).get("nodeName")))

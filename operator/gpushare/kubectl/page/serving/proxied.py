@@ -24,7 +24,7 @@ WORKERS = 2 * LOOKUPS
 
 @asynccontextmanager
 async def serving_in_cluster(pages: Pages, port: int) -> AsyncIterator[None]:
-    """While the context is open. Raises OSError where the port is taken."""
+    """Serves while the context is open. Raises OSError where the port is taken."""
     pool = ThreadPoolExecutor(WORKERS)
 
     async def answer(request: web.Request) -> web.Response:

@@ -22,7 +22,7 @@ WIDELY = 1.5
 
 
 def borrowing(history: ShareHistory) -> list[Advice]:
-    """At most one advice, in the place of one for a smaller default or for more clients."""
+    """Gives at most one advice, in the place of one for a smaller default or for more clients."""
     share, seen = history.share, history.defaults
     memory, holders = share.clients.memory, with_default(history)
     if (
@@ -116,7 +116,8 @@ def _clients(history: ShareHistory, reserved: int, limit: int) -> int:
 
 
 def _reserve_more(history: ShareHistory, holders: list[ContainerPast], reserved: int) -> list[Advice]:
-    """Of a share that lends: more is to be reserved where it is borrowed nearly all the time, and never sure."""
+    """Advice for a share that lends: more is to be reserved where it is borrowed nearly all the time, and never
+    sure."""
     share, seen, limits = history.share, history.defaults, history.share.limits_memory
     default, per_gpu = share.memory_default_mib, share.clients.per_gpu
     least = min((gpu.memory_mib for gpu in history.gpus), default=0)

@@ -21,7 +21,7 @@ OFTEN_FULL = 0.05
 BUSY = 0.8
 """The 95th percentile of the utilisation that more clients may bring a GPU to, were none of them to overlap."""
 LARGEST_STEP = 2
-"""At most so many times the clients, in one change."""
+"""One change gives at most so many times the clients."""
 LEAST_PART = 0.01
 """A smaller part of a GPU is not told from nothing, and nothing is divided by it."""
 
@@ -44,7 +44,7 @@ def other_number(history: ShareHistory) -> tuple[list[Advice], list[str]]:
 
 
 def is_often_full(history: ShareHistory) -> bool:
-    """Whether slots were short."""
+    """Tells whether slots were short."""
     return history.clients is not None and history.full >= OFTEN_FULL * history.clients.samples
 
 
@@ -227,7 +227,7 @@ def _never_held(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) 
 
 
 def _fewer_gpus(history: ShareHistory) -> str:
-    """Where all slots that were held at one time fit on fewer GPUs, as a sentence; else empty."""
+    """A sentence where all slots that were held at one time fit on fewer GPUs; else empty."""
     owned, per_gpu = len(history.gpus), history.share.clients.per_gpu
     needed = math.ceil(history.held_together * HEADROOM / per_gpu)
     if not 0 < needed < owned or history.source is HistorySource.WATCH:
@@ -239,7 +239,7 @@ def _fewer_gpus(history: ShareHistory) -> str:
 
 
 def _too_much_memory(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> Advice | None:
-    """With over-commit: fewer clients where those of one GPU together came near to its memory."""
+    """Advice of over-commit: fewer clients where those of one GPU together came near to its memory."""
     share, now = history.share, history.share.clients.per_gpu
     known = [(gpu, gpu.memory_most) for gpu in gpus if gpu.memory_most is not None]
     holders = with_default(history)

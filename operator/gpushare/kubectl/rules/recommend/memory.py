@@ -107,14 +107,14 @@ def least_memory(share: GpuShare, threads: int) -> int:
 
 
 def memory_patch(share: GpuShare, mib: int) -> dict[str, Any]:
-    """Of `spec.clients.memory`. Where pods may ask for more than the default, they may go on doing so."""
+    """A patch of `spec.clients.memory`. Where pods may ask for more than the default, they may go on doing so."""
     memory = share.clients.memory
     keeps = memory.max is None and _may_ask_for_more(share)
     return {"default": format_mib(mib)} | ({"max": memory.default} if keeps else {})
 
 
 def _may_ask_for_more(share: GpuShare) -> bool:
-    """Whether a client may be granted more than the default (`gpushare.grant.model`)."""
+    """Tells whether a client may be granted more than the default (`gpushare.grant.model`)."""
     return share.by_claims or share.clients.memory.overcommit
 
 

@@ -13,9 +13,9 @@ LEAST_COVERAGE = 0.5
 SURE_SECONDS = 7 * DAY
 SURE_COVERAGE = 0.9
 NEARLY = 0.98
-"""Of a day that was asked about, the first sample is some steps later."""
+"""The first sample of a day that was asked about is some steps later."""
 LAST_STEPS = 0.05
-"""Of a unit."""
+"""A part of a unit."""
 
 
 class Sureness(StrEnum):
@@ -25,7 +25,7 @@ class Sureness(StrEnum):
 
 
 def sureness_of(history: ShareHistory, seen: Observed) -> Sureness:
-    """Of a history that is long enough: a watch is never more than a glimpse."""
+    """The sureness of a history that is long enough: a watch is never more than a glimpse."""
     if history.source is HistorySource.WATCH:
         return Sureness.LOW
     long = history.end - seen.since >= NEARLY * SURE_SECONDS
@@ -33,7 +33,7 @@ def sureness_of(history: ShareHistory, seen: Observed) -> Sureness:
 
 
 def at_most_medium(sure: Sureness) -> Sureness:
-    """Of advice whose figures are sure, and whose gain they do not show."""
+    """The sureness of advice whose figures are sure, and whose gain they do not show."""
     return Sureness.MEDIUM if sure is Sureness.HIGH else sure
 
 
@@ -58,7 +58,7 @@ def too_short(history: ShareHistory, seen: Observed | None, of: str) -> str:
 
 
 def length(history: ShareHistory, seen: Observed) -> str:
-    """Such as `7d, 2016 samples`."""
+    """A phrase such as `7d, 2016 samples`."""
     return f"{duration(history.end - seen.since)}, {seen.samples} samples"
 
 
@@ -69,7 +69,8 @@ def coverage(history: ShareHistory, seen: Observed) -> float:
 
 
 def duration(seconds: float) -> str:
-    """Such as `7d`, `36h`, `90m` or `45s`: in the largest unit of which there are two; nearly a whole one counts."""
+    """A text such as `7d`, `36h`, `90m` or `45s`: in the largest unit of which there are two; nearly a whole one
+    counts."""
     for unit, name in ((DAY, "d"), (3600.0, "h"), (60.0, "m")):
         if seconds >= (2 - LAST_STEPS) * unit or seconds == unit:
             return f"{int(seconds / unit + LAST_STEPS)}{name}"

@@ -88,7 +88,8 @@ def claim_shares(claims: Sequence[Object]) -> list[str]:
 
 
 def gpus(facts: PodFacts) -> list[PodGpu]:
-    """As the GpuNodes show it; none where the pod holds nothing, or is not among the pods that are listed."""
+    """The GPUs as the GpuNodes show them; none where the pod holds nothing, or is not among the pods that are
+    listed."""
     allocated = {result.get("device") for claim in own_claims(facts) for result in allocation_results(claim)}
     held = []
     for node in [facts.node] if facts.node else []:

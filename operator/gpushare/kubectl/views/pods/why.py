@@ -33,7 +33,7 @@ WITHDRAWN = (
 
 
 class Stage(StrEnum):
-    """Where the pod is, or is held back."""
+    """The place where the pod is, or is held back."""
 
     QUEUE = "queue"
     ADMISSION = "admission"
@@ -98,17 +98,18 @@ def refused(name: str, namespace: str, failures: Iterable[Object]) -> WhyAnswer 
 
 
 def _is_of(owner: str, name: str) -> bool:
-    """Whether the pod or the owner `name` is of that ReplicaSet, Job or other owner."""
+    """Tells whether the pod or the owner `name` is of that ReplicaSet, Job or other owner."""
     return is_made_by(owner, name) or is_made_by(name, owner)
 
 
 def is_made_by(name: str, owner: str) -> bool:
-    """Whether it is `owner`, or is named as Kubernetes names what it makes for it, such as a ReplicaSet or a pod."""
+    """Tells whether it is `owner`, or is named as Kubernetes names what it makes for it, such as a ReplicaSet or a
+    pod."""
     return name == owner or re.fullmatch(re.escape(owner) + _GENERATED, name) is not None
 
 
 def worst_first(pods: Iterable[Pod]) -> list[Pod]:
-    """Of the pods of one owner, those that do not run first. One that has failed is history if a later one was made."""
+    """The pods of one owner, those that do not run first. One that has failed is history if a later one was made."""
     known = list(pods)
     latest = max((_made(pod) for pod in known), default="")
 
