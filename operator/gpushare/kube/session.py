@@ -179,7 +179,14 @@ async def session_for_kopf(user_agent: str, log_in: LogIn = log_in) -> tuple[str
         if authority.changed():
             await session.close()
             raise RuntimeError(f"the session is closed: {authority} has changed")
-        if token := await configuration.get_api_key_with_prefix("BearerToken"):
+        try:
+            token = await configuration.get_api_key_with_prefix("BearerToken")
+        except (
+            ConfigException,
+            OSError,
+        ) as error:  # kopf asks again after an error of the connection, and ends by others
+            raise aiohttp.ClientConnectionError(f"no credentials: {error}") from error
+        if token:
             request.headers["Authorization"] = token
         return await send(request)
 

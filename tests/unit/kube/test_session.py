@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from aiohttp import ClientConnectorCertificateError, ClientTimeout, web
+from aiohttp import ClientConnectionError, ClientConnectorCertificateError, ClientTimeout, web
 from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from gpushare.kube.client import NODES, AccessError, Kube, KubeError
-from gpushare.kube.session import ApiSession, has_proxy, log_in
+from gpushare.kube.session import ApiSession, has_proxy, log_in, session_for_kopf
 from tests.unit.kube.answering import answering
 from tests.unit.kube.certificates import DAY, Authority, authority, server_context
 
@@ -271,6 +272,26 @@ async def test_a_refused_token_that_cannot_be_read_anew_is_used_on(directory: Pa
             with pytest.raises(KubeError):
                 await kube.get(NODES, "n")
         assert [token and token.lower() for token in server.seen] == ["bearer first"] * 2
+
+
+@pytest.mark.parametrize("content", [None, b""])
+async def test_a_token_that_cannot_be_read_is_an_error_of_the_connection_to_kopf(
+    directory: Path, content: bytes | None
+) -> None:
+    """It asks again after such an error, and ends by others."""
+
+    async def with_a_token_of_two_minutes_ago(filled: Configuration) -> None:
+        loader = InClusterConfigLoader(str(directory / "token"), str(directory / "ca.crt"), environ=POD)
+        loader.load_and_set(filled)
+        loader.token_expires_at -= timedelta(minutes=2)
+
+    server, session = await session_for_kopf("test", with_a_token_of_two_minutes_ago)
+    (directory / "token").unlink()
+    if content is not None:
+        (directory / "token").write_bytes(content)
+    with pytest.raises(ClientConnectionError, match="no credentials"):
+        await session.get(server)
+    await session.close()
 
 
 async def test_a_request_carries_path_query_body_and_names_as_they_are_given() -> None:
