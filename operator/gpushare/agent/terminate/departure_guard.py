@@ -134,8 +134,9 @@ class DepartureGuard:
         try:
             clients = await caller.call(self._departing, uuid, self._departures)
         except (NvmlError, HungError) as error:
-            self._executor.note(TerminationReason.DEPARTURE, uuid, str(error))
+            self._executor.note(TerminationReason.DEPARTURE, uuid, str(error), "read")
             return
+        self._executor.note(TerminationReason.DEPARTURE, uuid, "", "read")
         self._executor.submit(due_requests(uuid, clients, self._clock()))
 
     def _departing(self, uuid: Uuid, departures: Departures) -> list[DepartingClient]:

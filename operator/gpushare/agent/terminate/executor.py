@@ -122,13 +122,13 @@ class TerminationExecutor:
             if not asked and (request.uuid, key) not in self._retry_at:
                 self._wait_turn(request, key)
 
-    def note(self, reason: TerminationReason, uuid: Uuid, problem: str) -> None:
-        """Logs once why clients are not ended yet; an empty `problem`: nothing is in their way any more."""
+    def note(self, reason: TerminationReason, uuid: Uuid, problem: str, step: str = "end") -> None:
+        """Logs once why clients are not ended yet; an empty `problem`: nothing is in the way of this step any more."""
         if problem:
             text = "%s on GPU %s not ended yet, trying again: %s"
-            self._problems.log(text, reason.clients, uuid, problem, key=(reason, uuid))
+            self._problems.log(text, reason.clients, uuid, problem, key=(reason, uuid, step))
         else:
-            self._problems.clear((reason, uuid))
+            self._problems.clear((reason, uuid, step))
 
     def _wait_turn(self, request: TerminationRequest, key: _Key) -> None:
         uuid, asks_daemon = request.uuid, request.asks_daemon

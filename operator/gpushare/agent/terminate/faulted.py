@@ -158,8 +158,9 @@ class FaultedClientReaper:
                 self._request_ends(fault, await caller.call(self._faulted_clients, fault))
             elif not await caller.call(self._any_runs, self._signalled[uuid]):
                 self._record_end(uuid)
+            self._executor.note(TerminationReason.FAULT, uuid, "", "read")
         except HungError as error:
-            self._executor.note(TerminationReason.FAULT, uuid, str(error))
+            self._executor.note(TerminationReason.FAULT, uuid, str(error), "read")
 
     def _request_ends(self, fault: GpuFault, clients: Collection[Process]) -> None:
         pods = self._pods()

@@ -98,8 +98,9 @@ class MaxWaitEnforcer:
         try:
             clients = await caller.call(self._clients, uuid)
         except (NvmlError, HungError) as error:
-            self._executor.note(TerminationReason.MAX_WAIT, uuid, str(error))
+            self._executor.note(TerminationReason.MAX_WAIT, uuid, str(error), "read")
             return
+        self._executor.note(TerminationReason.MAX_WAIT, uuid, "", "read")
         gpu, pods = self._gpus.get(uuid), self._pods()
         if gpu is None:
             return  # the change was given up meanwhile

@@ -98,6 +98,16 @@ async def test_a_daemon_that_does_not_answer_is_asked_again_at_the_next_scan(wor
     assert world.ended == [10, 11]
 
 
+async def test_a_gpu_that_is_lost_twice_is_told_twice(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.expired, world.refused = [expired("GPU-0", "a")], {10, 11}
+    for lost in ({"GPU-0"}, {"GPU-0"}, set[str](), {"GPU-0"}):
+        world.lost = lost
+        await world.scan()
+    told = [record.getMessage() for record in caplog.records if "GPU is lost" in record.getMessage()]
+    assert len(told) == 2
+    assert told[0] == "clients whose share's maxWait is over on GPU GPU-0 not ended yet, trying again: GPU is lost"
+
+
 async def test_a_gpu_that_is_lost_holds_up_no_other(world: World) -> None:
     world.expired = [expired("GPU-0", "a"), expired("GPU-1", "a")]
     world.lost = {"GPU-0"}
