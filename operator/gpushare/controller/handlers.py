@@ -70,7 +70,7 @@ async def stop(memo: kopf.Memo, **_: Any) -> None:
 async def login(**_: Any) -> kopf.AiohttpSession:
     """Logs kopf in as our own client. kopf calls it again after a 401, and after the session closed itself for
     another authority."""
-    server, session = await session_for_kopf(_user_agent())
+    server, session = await session_for_kopf()
     return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
 
@@ -99,9 +99,10 @@ def operator_of(memo: kopf.Memo) -> Operator:
 
 async def run(settings: OperatorSettings, probe_port: int, metrics_port: int) -> None:
     """Runs kopf until SIGTERM or SIGINT; raises what ended the operator otherwise, LeaseLostError among it."""
-    kube = await connect(_user_agent())
+    agent = f"gpushare-operator/{version('gpushare')}"
+    kube = await connect(agent)
     try:
-        operator = Operator(kube, settings, lambda: connect(_user_agent()))
+        operator = Operator(kube, settings, lambda: connect(agent))
         async with exposed(metrics_port, operator.exported):
             await kopf.operator(
                 registry=registry,
@@ -115,10 +116,6 @@ async def run(settings: OperatorSettings, probe_port: int, metrics_port: int) ->
         operator.result()
     finally:
         await kube.close()
-
-
-def _user_agent() -> str:
-    return f"gpushare-operator/{version('gpushare')}"
 
 
 def _host(address: str) -> str:

@@ -165,9 +165,10 @@ class ApiSession:
         return requests, watches
 
 
-async def session_for_kopf(user_agent: str, log_in: LogIn = log_in) -> tuple[str, aiohttp.ClientSession]:
-    """(server, session) for a library that makes its own requests: TLS and credentials as ours. AccessError.
+async def session_for_kopf(log_in: LogIn = log_in) -> tuple[str, aiohttp.ClientSession]:
+    """The server's URL and a session with our TLS and credentials, for requests that kopf makes by itself. AccessError.
 
+    It has no User-Agent: kopf adds its own, by which its requests are told from ours.
     The session closes itself at the first request after its authority has changed, and raises RuntimeError: kopf logs
     in again then.
     """
@@ -193,7 +194,6 @@ async def session_for_kopf(user_agent: str, log_in: LogIn = log_in) -> tuple[str
     session = _connections(
         RESTClientObject(configuration),
         limit=0,
-        headers={"User-Agent": user_agent},
         middlewares=(authorize,),
         proxy=configuration.proxy,
     )

@@ -285,7 +285,7 @@ async def test_a_token_that_cannot_be_read_is_an_error_of_the_connection_to_kopf
         loader.load_and_set(filled)
         loader.token_expires_at -= timedelta(minutes=2)
 
-    server, session = await session_for_kopf("test", with_a_token_of_two_minutes_ago)
+    server, session = await session_for_kopf(with_a_token_of_two_minutes_ago)
     (directory / "token").unlink()
     if content is not None:
         (directory / "token").write_bytes(content)

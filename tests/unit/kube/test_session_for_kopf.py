@@ -67,7 +67,7 @@ async def kopf_runs(directory: Path, port: int) -> AsyncIterator[None]:
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        server, session = await session_for_kopf("test", partial(log_in, environ=environ, service_account=directory))
+        server, session = await session_for_kopf(partial(log_in, environ=environ, service_account=directory))
         return kopf.AiohttpSession(server=server, aiohttp_session=session)
 
     @kopf.on.event("gpushare.dev", "v1alpha1", "gpushares", registry=registry)
