@@ -1,6 +1,6 @@
 """Sends the writes of one plan, for a bounded time; then the fleet is planned again.
 
-A pass has phases (`PHASES`), and each lasts until all of its writes are answered or its time is over. A write that is
+A pass has phases (`phases`), and each lasts until all of its writes are answered or its time is over. A write that is
 not answered by then goes on, and holds up nothing else: the next pass leaves out what it writes, and a phase counts
 only its own writes. What a phase did not begin is left to the next plan, so a newer plan replaces it.
 
@@ -24,15 +24,10 @@ from gpushare.controller.writes import Key, Write, WriteStage
 from gpushare.kube.client import API_ERRORS, Kube, KubeError
 
 LOG = logging.getLogger(__name__)
-PHASES = (
-    (WriteStage.CLOSE, WriteStage.HOLD),
-    (WriteStage.RUN,),
-    (WriteStage.LABEL, WriteStage.ASSIGN, WriteStage.OPEN, WriteStage.REPLACE, WriteStage.STOP),
-    (WriteStage.REPORT, WriteStage.RELEASE),
-    (WriteStage.REACH,),
-)
 AT_ONCE = 16
 """Writes of a phase that are under way together: enough for a large fleet, too few to trouble an API server."""
+BEFORE_STATUSES = 4 * AT_ONCE
+"""So many writes to nodes are answered before the statuses that tell of them are sent. More would take too long."""
 UNANSWERED_AT_MOST = 64
 """Writes under way in all. When so many are, the API server answers nobody, and nothing is begun until one ends."""
 WRITE_SECONDS = 30.0
@@ -57,7 +52,7 @@ class Applier:
         """`clock`: seconds, monotonic. `write_seconds`: the limit of one write.
 
         `answered` is called in the event loop when a write has ended that a plan depends on. Statuses that were written
-        are none: the next plan would find other counts to report, and so on.
+        are none, unless a later plan had another one: the next plan would find other counts to report, and so on.
         """
         self._kube = kube
         self._cache = cache
@@ -75,6 +70,8 @@ class Applier:
         """When this pass began."""
         self._begun: set[Key] = set()
         """The writes under way when this pass began, and those begun since: no more is written there in this pass."""
+        self._left_out: set[Key] = set()
+        """Writes under way that a later pass would have sent anew."""
         self._error: BaseException | None = None
 
     @property
@@ -99,10 +96,10 @@ class Applier:
         planned = {write.key for write in writes}
         self._retries = {key: retry for key, retry in self._retries.items() if key in planned}
         self._without_finalizer = {share for hold in writes if hold.stage is WriteStage.HOLD for share in hold.shares}
+        self._left_out |= planned & self._begun
         complete = True
-        for stages in PHASES:
-            phase = [write for write in writes if write.stage in stages]
-            complete &= not phase or await self._write_phase(in_turns(phase), seconds)
+        for phase in phases(writes):
+            complete &= await self._write_phase(phase, seconds)
             if self._error is not None:
                 raise self._error
         return complete
@@ -147,6 +144,7 @@ class Applier:
 
     def _ended(self, write: Write, task: "asyncio.Task[None]") -> None:
         del self._under_way[write.key]
+        self._left_out.discard(write.key)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._error = self._error or error
             self._answered()
@@ -193,7 +191,7 @@ class Applier:
             self._without_finalizer -= write.shares
         for note in write.notes:
             self._events.record(note)
-        if write.stage is not WriteStage.REPORT:
+        if write.stage is not WriteStage.REPORT or write.key in self._left_out:
             self._answered()
 
     def _failed(self, write: Write, error: Exception) -> None:
@@ -206,6 +204,18 @@ class Applier:
         LOG.log(logging.INFO if conflict else logging.WARNING, "%s failed, again in %.3g s: %s", write, pause, error)
         self._meters.wrote(write, "conflict" if conflict else "failed")
         self._answered()
+
+
+def phases(writes: Sequence[Write]) -> list[list[Write]]:
+    """What is sent one after the other, each list in its order."""
+
+    def of(*stages: WriteStage) -> list[Write]:
+        return in_turns(write for write in writes if write.stage in stages)
+
+    to_nodes = of(WriteStage.LABEL, WriteStage.ASSIGN, WriteStage.OPEN, WriteStage.REPLACE, WriteStage.STOP)
+    statuses = of(WriteStage.REPORT, WriteStage.RELEASE)
+    in_order = [to_nodes, statuses] if len(to_nodes) <= BEFORE_STATUSES else [[*statuses, *to_nodes]]
+    return [of(WriteStage.CLOSE, WriteStage.HOLD), of(WriteStage.RUN), *in_order, of(WriteStage.REACH)]
 
 
 def in_turns(writes: Iterable[Write]) -> list[Write]:

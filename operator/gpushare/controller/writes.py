@@ -37,7 +37,7 @@ def stamp_of(obj: Object) -> str:
 
 
 class WriteStage(IntEnum):
-    """What a write is about, in the order in which a share sees it; `apply.PHASES` says which are sent together.
+    """What a write is about, in the order in which a share sees it; `apply.phases` says which are sent together.
 
     What makes a share's claims possible goes first when it ends (CLOSE). A share gets its finalizer (HOLD) before it
     gets a GPU, its DaemonSet (RUN) before a node asks for its pods, and goes (RELEASE) only after all its objects are

@@ -15,6 +15,7 @@ from gpushare.controller.apply import (
     WRITE_SECONDS,
     Applier,
     in_turns,
+    phases,
 )
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.events import FleetEvents
@@ -24,7 +25,7 @@ from gpushare.kube.client import CLAIM_TEMPLATES, DAEMON_SETS, GPU_NODES, GPU_SH
 from tests.unit.clock import Clock
 from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
-NODE_COUNT = 3 * AT_ONCE
+NODE_COUNT = 2 * AT_ONCE
 SECONDS = 0.5
 """For each phase."""
 
@@ -171,6 +172,32 @@ async def test_an_answer_that_comes_during_a_pass_leads_to_no_second_write(fleet
     await second
     assert fleet.writes.count("patch nodes/n0") == 1
     await applier.close()
+
+
+def test_a_status_follows_few_writes_to_nodes_and_precedes_many() -> None:
+    few, many = ([status(), *(label(f"n{number}") for number in range(count))] for count in (64, 65))
+    assert [[write.stage.name for write in phase] for phase in phases(few) if phase] == [["LABEL"] * 64, ["REPORT"]]
+    assert [[write.stage.name for write in phase] for phase in phases(many) if phase] == [["REPORT", *["LABEL"] * 65]]
+
+
+class LateKube(FakeKube):
+    """Answers an apply after its phase has ended."""
+
+    async def apply(self, *args: Any, **rest: Any) -> Any:
+        await asyncio.sleep(2 * SECONDS)
+        return await super().apply(*args, **rest)
+
+
+async def test_a_status_that_an_earlier_one_kept_back_leads_to_a_plan(clock: Clock, answered: asyncio.Event) -> None:
+    kube = LateKube()
+    kube.put(GPU_SHARES, {"metadata": {"name": "a"}})
+    applier = applier_of(kube, clock, answered, WRITE_SECONDS)
+    for _ in range(2):
+        await applier.write([status()], SECONDS / 10)
+    assert not answered.is_set()
+    async with asyncio.timeout(30):
+        await answered.wait()
+    assert kube.writes == ["apply gpushares/a/status"]
 
 
 async def test_silent_nodes_of_all_slots_hold_up_no_status(fleet: FakeKube, applier: Applier) -> None:
