@@ -8,10 +8,12 @@ import argparse
 import sys
 from typing import Any
 
+from gpushare.mps.control import ControlError
 from gpushare_workload.backend import CHOICES, GpuError
 from gpushare_workload.bench import command as bench
 from gpushare_workload.compare import command as compare
 from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.gpus.monitor import GpuMonitorError
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.reporting import command as reporting
@@ -36,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         return _failed(events, "wrong", str(error), WRONG)
     except GpuError as error:
         return _failed(events, "gpu-error", str(error), GPU, code=error.code)
-    except WorkerError as error:
+    except (WorkerError, ControlError, GpuMonitorError) as error:
         return _failed(events, "worker-failed", str(error), GPU)
     except StoppedError as error:
         return _failed(events, "stopped", str(error), STOPPED)

@@ -30,17 +30,22 @@ class JsonLines:
         print(json.dumps(line), file=self._stream, flush=True)
 
 
+def say(text: str) -> None:
+    """Prints prose for people."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def without_folders(words: Sequence[str]) -> tuple[str, ...]:
     """A command as a result records it: of each absolute path, also behind `--option=`, the last name alone.
 
     The folders of the machine that measured say nothing to readers of its figures.
     """
-    found = []
+    recorded = []
     for word in words:
         option, equals, value = word.rpartition("=")
         name = value.rstrip("/").rpartition("/")[2] if value.startswith("/") else ""
-        found.append(f"{option}{equals}{name}" if name else word)
-    return tuple(found)
+        recorded.append(f"{option}{equals}{name}" if name else word)
+    return tuple(recorded)
 
 
 class WrongError(Exception):

@@ -15,7 +15,7 @@ from gpushare.kubectl.rules.trial.records import SCHEMA, TrialRecord
 from gpushare.kubectl.rules.trial.rows import TrialRow
 from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare.kubectl.rules.trial.verdict import is_above, slow_alone
-from gpushare_workload.compare.result import Comparison, read
+from gpushare_workload.results.comparison import Comparison, read
 from measurements.gpu.programs.compare import PARTS, Part
 
 PRODUCTS = ("h100", "h200")
@@ -99,7 +99,7 @@ def against_slices(pods: PodTrial, bare: Sequence[Comparison]) -> tuple[list[Tri
         for comparison in sorted(bare, key=pods.ran_elsewhere):
             if pods.ran_elsewhere(comparison) and not busy:
                 continue
-            if quotient := _quotient(row, pods.record.outcomes, comparison.outcomes):
+            if quotient := _quotient(row, pods.record.outcomes, comparison.record.outcomes):
                 row = replace(row, of_slices=quotient)
                 elsewhere |= {row.case} if pods.ran_elsewhere(comparison) else set()
                 break
@@ -259,4 +259,4 @@ def machine(product: Path, uuid: str) -> str:
 
 def gpu_of(comparison: Comparison) -> str:
     """Its UUID."""
-    return str(comparison.environment["gpu"]["uuid"])
+    return str(comparison.record.environment["gpu"]["uuid"])

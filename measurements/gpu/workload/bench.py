@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.summary import find, rows
-from gpushare_workload.reporting.files import Collected, read
+from gpushare_workload.backend.work import Grid, Load, LoadKind
+from gpushare_workload.mps.modes import SharingMode
+from gpushare_workload.results.files import Collected, read
+from gpushare_workload.results.summary import find, rows
 from measurements.gpu.environment import environment_block
 from measurements.gpu.private_mps import Events, PrivateMps, without_mps
 
@@ -139,32 +139,32 @@ PARTS = (
 
 def gains(collected: Collected) -> dict[str, Any]:
     """Each expected gain with its measurement, and whether it holds; None: it was not measured."""
-    found = {}
+    by_load = {}
     table = rows(collected.runs)
     for (grid, launches), least in GAINS.items():
         row = find(table, Load(LoadKind.COMPUTE, grid, launches), CLIENTS, SharingMode.MPS)
         ratio = row.of_time_slicing if row else None
         alone = row.of_one_client if row else None
-        found[f"{grid.value}, depth {launches}"] = {
+        by_load[f"{grid.value}, depth {launches}"] = {
             "at_least": least,
             "measured": ratio and ratio.as_json(),
             "of_one_client": alone and alone.as_json(),
             "holds": ratio and ratio.median >= least,
         }
-    return found
+    return by_load
 
 
 def concurrency(parts: Path) -> dict[str, Any]:
-    """By the kernels' own records: one process at once in time slices, several under MPS."""
-    found = {}
+    """The kernels' own records: one process at once in time slices, several under MPS."""
+    by_part = {}
     for path in sorted(parts.glob("overlap-*.jsonl")):
         for event in events_of(path):
             if event["event"] == "measured" and event["processes"] > 1 and event["threads_percent"] == 100:
                 several = event["sharing"] == "mps"
                 at_once = event["at_once"]
                 holds = at_once >= SEVERAL_AT_ONCE if several else at_once <= ONE_AT_ONCE
-                found[path.stem] = {"several": several, "at_once": at_once, "holds": holds}
-    return found
+                by_part[path.stem] = {"several": several, "at_once": at_once, "holds": holds}
+    return by_part
 
 
 def events_of(path: Path) -> Events:
@@ -216,7 +216,7 @@ def main() -> int:
             pack(arguments.out, arguments.tar)
 
     result["parts"] = run_parts(chosen, parts, arguments.budget, arguments.quick, packed)
-    files = [it for it in sorted(parts.glob("*.json*")) if result["parts"].get(it.stem) == "ok"]
+    files = [path for path in sorted(parts.glob("*.json*")) if result["parts"].get(path.stem) == "ok"]
     collected = read(files) if files else None
     if collected is not None and not collected.simulated:
         result |= {"gains": gains(collected), "concurrency": concurrency(parts)}
@@ -224,7 +224,7 @@ def main() -> int:
     packed()
     print(json.dumps(result, indent=2))
     checks = [*result.get("gains", {}).values(), *result.get("concurrency", {}).values()]
-    return 0 if set(result["parts"].values()) == {"ok"} and all(one["holds"] for one in checks) else 1
+    return 0 if set(result["parts"].values()) == {"ok"} and all(check["holds"] for check in checks) else 1
 
 
 if __name__ == "__main__":

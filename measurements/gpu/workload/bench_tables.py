@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpushare.kubectl.rules.trial.spread import Spread
-from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.document import Run
-from gpushare_workload.bench.results.summary import Row, find, rows
-from gpushare_workload.reporting.files import Collected, Overlap, Setting, read
+from gpushare_workload.backend.work import Grid, Load, LoadKind
+from gpushare_workload.mps.modes import SharingMode
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS
 from gpushare_workload.reporting.style import GRIDS
+from gpushare_workload.results.document import Run
+from gpushare_workload.results.files import Collected, Overlap, Setting, read
+from gpushare_workload.results.summary import Row, find, rows
 from measurements.gpu.programs.figures import PRODUCTS
 from measurements.gpu.workload.capped_pair_table import capped_pair_tables
 from measurements.gpu.workload.scenario_table import scenarios

@@ -23,8 +23,8 @@ def neighbours(mps: PrivateMps, number: int = NEIGHBOURS) -> list[Program]:
 
 def ended(programs: list[Program]) -> list[dict[str, Any]]:
     """Exit code and last line of each program. Those that still run get SIGTERM."""
-    outcomes = [it.terminate() if it.process.poll() is None else it.end() for it in programs]
-    return [{"exit_code": it["exit_code"], "last": it["events"][-1]} for it in outcomes]
+    outcomes = [program.terminate() if program.process.poll() is None else program.end() for program in programs]
+    return [{"exit_code": program["exit_code"], "last": program["events"][-1]} for program in outcomes]
 
 
 def departure(guarded: bool) -> dict[str, Any]:
@@ -35,12 +35,12 @@ def departure(guarded: bool) -> dict[str, Any]:
         victim.wait_for("started")
         time.sleep(1.5 * KERNEL_MS / 1000 + 0.5)
         servers = mps.control.server_list()
-        terminated = guarded and any(mps.control.terminate_client(it, victim.pid) for it in servers)
+        terminated = guarded and any(mps.control.terminate_client(each, victim.pid) for each in servers)
         victim.process.kill()
         victim.end()
         time.sleep(2)
         outcomes = ended(beside)
-    hurt = [it["last"].get("code") for it in outcomes]
+    hurt = [each["last"].get("code") for each in outcomes]
     held = terminated and hurt == [None] * NEIGHBOURS if guarded else hurt == [700] * NEIGHBOURS
     return {"terminated": terminated, "kernel_ms": KERNEL_MS, "neighbours": outcomes, "as_expected": held}
 
@@ -54,7 +54,7 @@ def fault(kind: str) -> dict[str, Any]:
         time.sleep(1)
         outcomes = ended(beside)
     held = faulty["exit_code"] == 0 and faulty["events"][-1]["code"] == culprits
-    held = held and [it["last"].get("code") for it in outcomes] == [others] * NEIGHBOURS
+    held = held and [outcome["last"].get("code") for outcome in outcomes] == [others] * NEIGHBOURS
     return {"faulty": faulty, "neighbours": outcomes, "as_expected": held}
 
 
@@ -68,7 +68,9 @@ def endless() -> dict[str, Any]:
         left = hog.terminate()
         time.sleep(1)
         outcomes = ended(beside)
-    held = left["exit_code"] == 0 and left["seconds_to_end"] < 2 and all(it["exit_code"] == 0 for it in outcomes)
+    held = (
+        left["exit_code"] == 0 and left["seconds_to_end"] < 2 and all(outcome["exit_code"] == 0 for outcome in outcomes)
+    )
     return {"hog": left, "neighbours": outcomes, "as_expected": held}
 
 
@@ -77,8 +79,8 @@ def services(number: int = 4) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, PrivateMps(Path(name)) as mps:
         start_at = str(time.time() + 15)
         options = ("serve", "--rate", "200", "--duration", "5", "--start-at", start_at)
-        outcomes = [it.end(60) for it in [mps.start(*options, "--seed", str(seed)) for seed in range(number)]]
-    return {"services": outcomes, "as_expected": all(it["exit_code"] == 0 for it in outcomes)}
+        outcomes = [outcome.end(60) for outcome in [mps.start(*options, "--seed", str(seed)) for seed in range(number)]]
+    return {"services": outcomes, "as_expected": all(outcome["exit_code"] == 0 for outcome in outcomes)}
 
 
 BESIDE = {

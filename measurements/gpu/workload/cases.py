@@ -26,15 +26,15 @@ class Case:
 
 
 def measured(events: Events) -> Events:
-    return [it for it in events if it["event"] == "measured"]
+    return [event for event in events if event["event"] == "measured"]
 
 
 def only(events: Events, **fields: object) -> Events:
-    return [it for it in events if all(it.get(name) == value for name, value in fields.items())]
+    return [event for event in events if all(event.get(name) == value for name, value in fields.items())]
 
 
 def saturated(events: Events) -> bool:
-    """At least two thirds of the granted SMs' share of the peak, so that the upper bound means something."""
+    """Asserts at least two thirds of the granted SMs' share of the peak, so that the upper bound means something."""
     told = only(events, event="throughput")[0]
     return bool(told["share_of_peak"] > told["granted_share"] * 2 / 3)
 
@@ -85,7 +85,7 @@ def overloaded(events: Events) -> bool:
 
 def placed_and_listed(events: Events) -> bool:
     placed = only(events, event="placed")
-    return bool(placed) and all(it["uuid"] == it["pinned_to"] and it["listed_by_nvml"] for it in placed)
+    return bool(placed) and all(event["uuid"] == event["pinned_to"] and event["listed_by_nvml"] for event in placed)
 
 
 def limit_refused(events: Events) -> bool:
@@ -98,7 +98,9 @@ def limit_escaped(events: Events) -> bool:
 
 def cheaper_the_fewer_processes(events: Events) -> bool:
     """The figure for "a process per call is wasteful", and that two processes are on the GPU at once."""
-    rates = {it["mode"]: it["tasks_per_second_warm"] for it in measured(events) if "tasks_per_second_warm" in it}
+    rates = {
+        event["mode"]: event["tasks_per_second_warm"] for event in measured(events) if "tasks_per_second_warm" in event
+    }
     each = only(measured(events), mode="process-per-task")[0]["tasks_per_second"]
     pair = only(measured(events), mode="pair")[0]
     two_gain = pair["together_tasks_per_second"] > 1.2 * pair["alone_tasks_per_second"]
@@ -113,49 +115,53 @@ def ceiling_met(events: Events) -> bool:
 
 def gpu_is_one_stage_of_three(events: Events) -> bool:
     """Queues within their bounds, and stages faster than one process."""
-    bounded = all(length <= 4 for it in measured(events) for length in it.get("longest_queues", []))
-    return bounded and all(it["times_as_fast_least"] > 1 for it in only(measured(events), form="pipeline"))
+    bounded = all(length <= 4 for event in measured(events) for length in event.get("longest_queues", []))
+    return bounded and all(event["times_as_fast_least"] > 1 for event in only(measured(events), form="pipeline"))
 
 
 def overlap_shortens_the_gpus_stage(events: Events) -> bool:
-    """By the time that the GPU's workers spend on all chunks, for each filter."""
-    spent = {(it["filter"], it["copies"]): it["gpu_seconds"] for it in only(measured(events), form="pipeline")}
+    """Chunks by the time that the GPU's workers spend on all chunks, for each filter."""
+    spent = {
+        (event["filter"], event["copies"]): event["gpu_seconds"] for event in only(measured(events), form="pipeline")
+    }
     filters = {name for name, _ in spent}
     return bool(filters) and all(spent[name, "overlapped"] < spent[name, "pageable"] for name in filters)
 
 
 def cores_help(events: Events) -> bool:
     """Eight processes that check and store do more than one."""
-    rates = {it["workers"]["finish"]: it["elements_per_second"] for it in only(measured(events), form="pipeline")}
+    rates = {
+        event["workers"]["finish"]: event["elements_per_second"] for event in only(measured(events), form="pipeline")
+    }
     return bool(rates[8] > 1.5 * rates[1])
 
 
 def workers_help(events: Events) -> bool:
-    rates = {it["processes"]: it["tasks_per_second_warm"] for it in measured(events)}
+    rates = {event["processes"]: event["tasks_per_second_warm"] for event in measured(events)}
     return bool(rates[8] > 3 * rates[1])
 
 
 def splitting_pays(events: Events) -> bool:
     """A grid so large that two capped processes are faster than one."""
-    return all(it["times_as_fast_least"] > 1 for it in measured(events) if it["halos"] in ("host", "ipc"))
+    return all(event["times_as_fast_least"] > 1 for event in measured(events) if event["halos"] in ("host", "ipc"))
 
 
 def all_three_go_on(events: Events) -> bool:
-    """Beside each other every role gets something done, and inference serves every request."""
-    beside = [it for it in measured(events) if it["beside"]]
-    served = all(it["unserved"] == 0 for it in only(beside, role="inference"))
-    return served and len(beside) >= 3 and all(it["kept"] > 0.05 for it in beside)
+    """Every role, beside the others, gets something done, and inference serves every request."""
+    beside = [event for event in measured(events) if event["beside"]]
+    served = all(event["unserved"] == 0 for event in only(beside, role="inference"))
+    return served and len(beside) >= 3 and all(event["kept"] > 0.05 for event in beside)
 
 
 def data_passes_through(events: Events) -> bool:
     """The whole is refused, chunks pass, and faster from page-locked memory on several streams."""
-    ways = {it["way"]: it for it in measured(events)}
+    ways = {event["way"]: event for event in measured(events)}
     return bool(ways["whole"]["refused"] and ways["overlapped"]["gib_per_second"] > ways["pageable"]["gib_per_second"])
 
 
 def turns_fit(events: Events) -> bool:
     """Peaks of 60 % each: one waits for the other and goes on; a peak that is kept shuts the other out."""
-    fewest = {it["peaks"]: it["fewest_cycles"] for it in measured(events)}
+    fewest = {event["peaks"]: event["fewest_cycles"] for event in measured(events)}
     return bool(fewest["kept"] == 0 and fewest["in-turns"] > 0 and fewest["together"] > 0)
 
 
@@ -169,7 +175,7 @@ def several_at_once(events: Events) -> bool:
 
 
 def halos_three_ways(events: Events) -> bool:
-    return [it["halos"] for it in measured(events)] == [None, "manager", "host", "ipc"]
+    return [event["halos"] for event in measured(events)] == [None, "manager", "host", "ipc"]
 
 
 SMALL = ("--grid", "small")

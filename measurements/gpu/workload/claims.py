@@ -57,9 +57,9 @@ def outcome(program: Program) -> dict[str, Any]:
 
 def follows(round_: list[dict[str, Any]]) -> bool:
     """Whether all got the same throughput by granted SM."""
-    if any(it["exit_code"] or not it["share_of_peak"] for it in round_):
+    if any(client["exit_code"] or not client["share_of_peak"] for client in round_):
         return False
-    by_sm = [it["share_of_peak"] / it["granted_share"] for it in round_]
+    by_sm = [client["share_of_peak"] / client["granted_share"] for client in round_]
     return bool(max(by_sm) / min(by_sm) <= FAIR)
 
 
@@ -73,7 +73,7 @@ def measure() -> dict[str, Any]:
             together.append([outcome(program) for program in programs])
     simulated = not alone[0][0]["share_of_peak"]
     held = [simulated or follows(round_) for round_ in together]
-    limits = [it["exit_code"] == 0 for round_ in (*alone, *together) for it in round_]
+    limits = [client["exit_code"] == 0 for round_ in (*alone, *together) for client in round_]
     return {"claims": CLAIMS, "alone": alone, "together": together, "as_expected": all(held) and all(limits)}
 
 
@@ -83,7 +83,7 @@ def main(path: Path) -> int:
     path.write_text(json.dumps(results, indent=2) + "\n")
     for kind in ("alone", "together"):
         for round_ in results[kind]:
-            print(kind, [it["share_of_peak"] for it in round_], [it["problems"] for it in round_])
+            print(kind, [client["share_of_peak"] for client in round_], [client["problems"] for client in round_])
     print("as expected" if results["as_expected"] else "NOT as expected")
     return 0 if results["as_expected"] else 1
 

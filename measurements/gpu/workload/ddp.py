@@ -45,7 +45,7 @@ def main(path: Path) -> int:
         print(f"{'ok  ' if held else 'FAIL'} {name}", flush=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"environment": environment_block(), **results}, indent=2) + "\n")
-    return 0 if all(it["as_expected"] for it in results.values()) else 1
+    return 0 if all(result["as_expected"] for result in results.values()) else 1
 
 
 if __name__ == "__main__":

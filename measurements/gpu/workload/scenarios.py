@@ -43,7 +43,7 @@ def run(case: Case) -> dict[str, Any]:
 
 def _held(case: Case, outcome: dict[str, Any]) -> bool:
     held = bool(outcome["exit_code"] == case.exit_code)
-    if held and not any(it.get("simulated") or it.get("timed") is False for it in outcome["events"]):
+    if held and not any(event.get("simulated") or event.get("timed") is False for event in outcome["events"]):
         held = case.holds(outcome["events"])
     return held
 

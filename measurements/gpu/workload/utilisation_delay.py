@@ -46,7 +46,7 @@ for line in sys.stdin:
 
 
 def worked(program: Client) -> tuple[float, float]:
-    """When its work began and ended. RuntimeError: it says nothing, or has ended."""
+    """The moments at which the work began and ended. RuntimeError: it says nothing, or has ended."""
     answer = program.answer()
     if "error" in answer:
         raise RuntimeError(f"the program that keeps the GPU busy {answer['error']}: see its standard error")
@@ -69,9 +69,9 @@ def one_round(monitor: GpuMonitor, program: Client) -> dict[str, float | None]:
 
 
 def summary(rounds: Sequence[dict[str, float | None]], name: str) -> dict[str, Any]:
-    found = [value for one in rounds if (value := one[name]) is not None]
-    spread = {key: round(value, 3) for key, value in Spread.of(found).as_json().items()} if found else None
-    return {"seconds": spread, "not_seen": len(rounds) - len(found)}
+    seen = [value for each in rounds if (value := each[name]) is not None]
+    spread = {key: round(value, 3) for key, value in Spread.of(seen).as_json().items()} if seen else None
+    return {"seconds": spread, "not_seen": len(rounds) - len(seen)}
 
 
 def main() -> int:
@@ -86,9 +86,9 @@ def main() -> int:
         rounds = [one_round(monitor, program) for _ in range(ROUNDS)]
     finally:
         program.end()
-    found = {name: summary(rounds, name) for name in ("rise", "fall")}
-    longest = max(math.inf if value is None else value for one in rounds for value in one.values())
-    result = {**found, "rounds": rounds, "settled_seconds": SETTLED_SECONDS, "holds": longest <= SETTLED_SECONDS}
+    summaries = {name: summary(rounds, name) for name in ("rise", "fall")}
+    longest = max(math.inf if value is None else value for each in rounds for value in each.values())
+    result = {**summaries, "rounds": rounds, "settled_seconds": SETTLED_SECONDS, "holds": longest <= SETTLED_SECONDS}
     out.write_text(json.dumps({**result, "environment": environment_block()}, indent=2) + "\n")
     print(json.dumps({key: value for key, value in result.items() if key != "rounds"}))
     return 0 if result["holds"] else 1

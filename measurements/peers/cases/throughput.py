@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpushare_workload.backend.work import Grid
-from gpushare_workload.bench.results.document import Run
-from gpushare_workload.bench.results.histogram import Histogram
+from gpushare_workload.results.document import Run
+from gpushare_workload.results.histogram import Histogram
 from measurements.gpu.stack.suites import parts
 from measurements.peers.ways.way import CLIENTS, Part, Way, clients
 from tests.cluster.harness import Harness

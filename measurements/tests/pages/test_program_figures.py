@@ -9,10 +9,8 @@ import pytest
 
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialMode, TrialPlan
 from gpushare.kubectl.rules.trial.options import RunTimes
-from gpushare.kubectl.rules.trial.printed import PrintedFigures
 from gpushare.kubectl.rules.trial.records import TrialRecord
-from gpushare_workload.compare.options import CompareRequest
-from gpushare_workload.compare.result import Comparison
+from gpushare_workload.results.comparison import Comparison
 from measurements.gpu.programs.compare import PARTS
 from measurements.gpu.programs.figures import (
     GPU_OF_OLD_TRIALS,
@@ -32,8 +30,12 @@ TIMES = RunTimes(0.6, 2.0, 60.0)
 def processes(uuid: str, slices: float, *others: CaseOutcome, copies: int = 2) -> Comparison:
     """Of which each copy did `slices` per second in time slices."""
     outcomes = (measured(ALONE, 100.0), measured(case(TrialMode.SLICES, copies), slices), *others)
-    request = CompareRequest((("bert.py",),), TrialPlan(), PrintedFigures(), TIMES, cap=None)
-    return Comparison(request, {"gpu": {"uuid": uuid, "product": "NVIDIA H100"}}, timed=True, outcomes=outcomes)
+    environment = {"gpu": {"uuid": uuid, "product": "NVIDIA H100"}}
+    return Comparison(TrialRecord([["bert.py"]], TrialPlan(), TIMES, outcomes, timed=True, environment=environment))
+
+
+def with_outcomes(comparison: Comparison, outcomes: tuple[CaseOutcome, ...]) -> Comparison:
+    return replace(comparison, record=replace(comparison.record, outcomes=outcomes))
 
 
 def pods(rate: float, busy: float | None = 99.0) -> PodTrial:
@@ -147,7 +149,7 @@ def test_the_gain_is_of_copies_that_ran_as_both_on_one_machine_before_more_on_tw
 def test_the_gain_is_of_processes_that_ran_more_than_once_before_all_others(tmp_path: Path) -> None:
     mps = measured(case(TrialMode.MPS, 2), 50.0)
     store(tmp_path, processes(HERE, 20.0, mps), {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
-    again = [replace(one, repeat=1) for one in (*processes(OTHER, 10.0).outcomes, mps)]
+    again = [replace(outcome, repeat=1) for outcome in (*processes(OTHER, 10.0).record.outcomes, mps)]
     twice = processes(OTHER, 10.0, mps, *again)
     (tmp_path / "h100/compare-bert-2.json").write_text(json.dumps(twice.as_json()))
     [gain] = gains(tmp_path / "h100")
@@ -157,8 +159,8 @@ def test_the_gain_is_of_processes_that_ran_more_than_once_before_all_others(tmp_
 def test_machines_that_ran_as_many_processes_more_than_once_are_shown_together(tmp_path: Path) -> None:
     def twice(uuid: str, *mps: float) -> Comparison:
         runs = [measured(case(TrialMode.MPS, 2), rate) for rate in mps]
-        first, second = (processes(uuid, 20.0, run).outcomes for run in runs)
-        return replace(processes(uuid, 20.0), outcomes=(*first, *(replace(one, repeat=1) for one in second)))
+        first, second = (processes(uuid, 20.0, run).record.outcomes for run in runs)
+        return with_outcomes(processes(uuid, 20.0), (*first, *(replace(outcome, repeat=1) for outcome in second)))
 
     store(tmp_path, twice(HERE, 40.0, 44.0), {})
     (tmp_path / "h100/compare-bert-2.json").write_text(json.dumps(twice(OTHER, 60.0, 56.0).as_json()))
@@ -172,8 +174,8 @@ def test_machines_that_ran_as_many_processes_more_than_once_are_shown_together(t
 def test_nothing_is_told_against_one_alone_that_was_slow_in_some_windows(tmp_path: Path) -> None:
     bare = processes(HERE, 20.0, measured(case(TrialMode.MPS, 2), 40.0))
     for rates, told in (((80.0, 100.0), True), ((79.0, 100.0), False)):
-        outcomes = (measured(ALONE, *rates), *bare.outcomes[1:])
-        store(tmp_path, replace(bare, outcomes=outcomes), {})
+        outcomes = (measured(ALONE, *rates), *bare.record.outcomes[1:])
+        store(tmp_path, with_outcomes(bare, outcomes), {})
         [gain] = gains(tmp_path / "h100")
         assert (gain.alone is not None) is told
 

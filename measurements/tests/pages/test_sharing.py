@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.bench.results.histogram import Histogram
+from gpushare_workload.results.histogram import Histogram
 from localcluster.paths import REPOSITORY
 from measurements.gpu.mps import capped_pair
 from measurements.gpu.workload.bench_tables import tables

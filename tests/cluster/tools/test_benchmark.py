@@ -3,9 +3,9 @@
 import time
 from pathlib import Path
 
-from gpushare_workload.bench.plan import SharingMode
+from gpushare_workload.mps.modes import SharingMode
 from gpushare_workload.reporting.build import build
-from gpushare_workload.reporting.files import read
+from gpushare_workload.results.files import read
 from tests.cluster.harness import Harness, wait_until
 
 PODS = 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare_workload.compare.result import read
+from gpushare_workload.results.comparison import read
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,12 +15,33 @@ from typing import Any
 
 import pytest
 
-from tests.unit.simulation.conftest import daemon, driver
+from tests.unit.simulation.conftest import SECONDS as DRIVER_SECONDS
+from tests.unit.simulation.conftest import daemon, driver, start_driver
 
 __all__ = ["daemon", "driver"]
 
 SECONDS = 60.0
 MIB = 1 << 20
+
+Write = Callable[[str], tuple[str, ...]]
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of the driver of one simulated GPU; daemons go into `tmp` beside it."""
+    with tempfile.TemporaryDirectory(prefix="sim-") as base:
+        directory = Path(base)
+        directory.chmod(0o755)
+        (directory / "tmp").mkdir()
+        monkeypatch.setenv("GPUSHARE_SIMULATION_DIR", base)
+        monkeypatch.setenv("TMPDIR", f"{base}/tmp")
+        monkeypatch.setattr(tempfile, "tempdir", f"{base}/tmp")
+        for name in ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"):
+            monkeypatch.delenv(name, raising=False)
+        process = start_driver(directory, gpus=1)
+        yield directory
+        process.terminate()
+        process.wait(DRIVER_SECONDS)
 
 
 class Client:
@@ -51,7 +73,7 @@ class Client:
         return self.lines[-1]
 
     def end(self) -> int:
-        """Its exit code, once it has ended by itself."""
+        """The exit code, once it has ended by itself."""
         status = self.process.wait(SECONDS)
         self._reader.join(SECONDS)
         while line := self._output.get_nowait():
@@ -65,7 +87,7 @@ class Client:
         self._reader.join(SECONDS)
 
     def terminate(self) -> int:
-        """Its exit code after SIGTERM. It has SECONDS, long before its work would be done: a busy machine is slow."""
+        """The exit code after SIGTERM, within SECONDS: much less than its work takes, and enough on a busy machine."""
         self.process.send_signal(signal.SIGTERM)
         return self.end()
 
@@ -89,7 +111,7 @@ def start_client() -> Iterator[Callable[..., Client]]:
 
 def children(parent: int) -> set[int]:
     """The children of a process that are workers, zombies included."""
-    found = set()
+    pids = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -98,8 +120,8 @@ def children(parent: int) -> set[int]:
             except OSError:
                 continue
             if int(fields[1]) == parent and not tracker:
-                found.add(int(entry.name))
-    return found
+                pids.add(int(entry.name))
+    return pids
 
 
 def wait_gone(pids: Iterable[int]) -> None:
@@ -124,3 +146,44 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     assert children(os.getpid()) == before
     assert set(Path("/dev/shm").iterdir()) == shared
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Write:
+    """`script(text)`: the command of a program of that text; it prints figures by `figure(**fields)`."""
+    head = (
+        "import json, os, signal, subprocess, sys, time\n"
+        "def figure(**fields):\n"
+        "    print(json.dumps(fields), flush=True)\n"
+        "def forever():\n"
+        "    while True:\n"
+        "        figure(rate=100, ms=[1.0, 2.0])\n"
+        "        time.sleep(0.05)\n"
+    )
+
+    def write(text: str) -> tuple[str, ...]:
+        path = tmp_path / f"program-{len(list(tmp_path.glob('program-*')))}.py"
+        path.write_text(head + text)
+        return sys.executable, str(path)
+
+    return write
+
+
+@pytest.fixture
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """Fails a test that leaves a process with a script of its own."""
+    yield
+    assert running(tmp_path) == []
+
+
+def running(folder: Path) -> list[int]:
+    """PIDs of processes that run a script of that folder."""
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if f"{folder}/program-".encode() in (entry / "cmdline").read_bytes():
+                    pids.append(int(entry.name))
+            except OSError:
+                continue
+    return pids

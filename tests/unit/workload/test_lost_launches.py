@@ -12,11 +12,10 @@ import pytest
 
 from gpushare_workload.backend.on_numpy.backend import NumpyBackend
 from gpushare_workload.backend.on_numpy.tasks import NumpyTask
-from gpushare_workload.backend.work import Grid, LoadKind, Work
-from gpushare_workload.bench.clients import client
-from gpushare_workload.bench.clients.client import LoadRequest
-from gpushare_workload.bench.clients.loop import Window
-from gpushare_workload.bench.plan import Load
+from gpushare_workload.backend.work import Grid, Load, LoadKind, Work
+from gpushare_workload.bench import client
+from gpushare_workload.bench.client import LoadRequest
+from gpushare_workload.bench.loop import Window
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.sharing import mix, serve, trio

@@ -102,7 +102,7 @@ class Recording(Protocol):
         ...
 
     def wrong(self, launches: int) -> str | None:
-        """As Task.wrong."""
+        """The same as Task.wrong."""
         ...
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class Chain(Protocol):
         ...
 
     def wrong(self, passes: int) -> str | None:
-        """As Task.wrong: every kernel of `passes` must have run exactly once."""
+        """The same as Task.wrong: every kernel of `passes` must have run exactly once."""
         ...
 
 
@@ -258,7 +258,7 @@ class Backend(Protocol):
         ...
 
     def record(self, work: Work, launches: int) -> Recording:
-        """As `prepare`, for compute work; the first `launches` are recorded."""
+        """Prepares compute work as `prepare` does; the first `launches` are recorded."""
         ...
 
     def timed_launches(self, launches: Sequence[tuple[Task, int]]) -> list[Span]:

@@ -19,7 +19,7 @@ Counts = NDArray[np.uint32]
 """Sums of whole numbers, modulo 2^32."""
 
 H200_SMS = 132
-"""Used when the SMs of the whole GPU are unknown, so that grids have the same size on every machine."""
+"""SMs that count where those of the whole GPU are unknown, so that grids have the same size on every machine."""
 BLOCK = 256
 CHAINS = 4
 """Chains of fused multiply-adds per thread: a single chain would wait for its own latency."""
@@ -27,7 +27,7 @@ FACTOR = 3.0
 PERIOD = 1024
 REPEATS = 7
 EXACT = 1 << 24
-"""float represents all whole numbers up to this one."""
+"""A float represents all whole numbers up to this one."""
 MOST_ITERATIONS = EXACT // CHAINS - PERIOD - CHAINS
 
 
@@ -49,6 +49,20 @@ class Grid(StrEnum):
     def blocks(self, sms: int) -> int:
         """Eight blocks, one for every second SM, or eight for each of the `sms` of the whole GPU."""
         return {Grid.SMALL: 8, Grid.HALF: max(1, sms // 2), Grid.SATURATING: 8 * sms}[self]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Load:
+    """What each client runs in a closed loop: `depth` launches, one by one or as one captured `graph`, and a wait."""
+
+    kind: LoadKind
+    grid: Grid
+    depth: int = 1
+    graph: bool = False
+
+    def __str__(self) -> str:
+        """The load in words, such as `compute small, depth 16 (graph)`."""
+        return f"{self.kind.value} {self.grid.value}, depth {self.depth}{' (graph)' if self.graph else ''}"
 
 
 @dataclass(frozen=True, slots=True)

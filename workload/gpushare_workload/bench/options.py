@@ -5,8 +5,9 @@ from dataclasses import replace
 from enum import StrEnum
 
 from gpushare_workload.backend import CHOICES
-from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import BenchPlan, Load, SharingMode
+from gpushare_workload.backend.work import Grid, Load, LoadKind
+from gpushare_workload.bench.plan import BenchPlan
+from gpushare_workload.mps.modes import SharingMode
 from gpushare_workload.processes import common_start
 
 DEPTHS = (1, 16)

@@ -10,46 +10,18 @@ neither a drifting clock nor a GPU that warms up favours one of them.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
-from gpushare_workload.backend.work import Grid, LoadKind
+from gpushare_workload.backend.work import Grid, Load, LoadKind
+from gpushare_workload.mps.modes import SharingMode
 
 MPS_CLIENTS = 48
 """Client contexts of one GPU before driver 590; the 49th is refused with error 46 (measured)."""
 MOST_DEPTH = 1024
 """Launches that a stream takes before a launch itself waits."""
 FIRST_CLIENT_SECONDS = 3.0
-"""From the start of a process to a CuPy client that is ready; an assumption, corrected while the benchmark runs."""
+"""Time from the start of a process to a ready CuPy client; an assumption, corrected while the benchmark runs."""
 FURTHER_CLIENT_SECONDS = 0.2
 BETWEEN_RUNS_SECONDS = 0.15
-
-
-class SharingMode(StrEnum):
-    """How N clients share the GPU."""
-
-    TIME_SLICING = "time-slicing"
-    MPS = "mps"
-    MPS_EQUAL_CAPS = "mps-equal-caps"
-    STREAMS = "streams"
-
-    @property
-    def under_mps(self) -> bool:
-        """Whether the clients are MPS clients. `streams` is one process."""
-        return self in (SharingMode.MPS, SharingMode.MPS_EQUAL_CAPS)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Load:
-    """What each client runs in a closed loop: `depth` launches, one by one or as one captured `graph`, and a wait."""
-
-    kind: LoadKind
-    grid: Grid
-    depth: int = 1
-    graph: bool = False
-
-    def __str__(self) -> str:
-        """Such as `compute small, depth 16 (graph)`."""
-        return f"{self.kind.value} {self.grid.value}, depth {self.depth}{' (graph)' if self.graph else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +104,12 @@ def run_seconds(plan: BenchPlan) -> float:
     return BETWEEN_RUNS_SECONDS + plan.warmup + plan.window
 
 
-def pass_seconds(plan: BenchPlan, one: Pass) -> float:
-    start = FIRST_CLIENT_SECONDS + FURTHER_CLIENT_SECONDS * (one.processes - 1)
-    return start + len(one.loads) * run_seconds(plan)
+def pass_seconds(plan: BenchPlan, bench_pass: Pass) -> float:
+    """The estimate for one pass: the start of its processes, and each of its loads."""
+    start = FIRST_CLIENT_SECONDS + FURTHER_CLIENT_SECONDS * (bench_pass.processes - 1)
+    return start + len(bench_pass.loads) * run_seconds(plan)
 
 
 def plan_seconds(plan: BenchPlan) -> float:
     """The estimate for the whole plan, before anything is measured."""
-    return sum(pass_seconds(plan, one) for one in passes(plan))
+    return sum(pass_seconds(plan, bench_pass) for bench_pass in passes(plan))

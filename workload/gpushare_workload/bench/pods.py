@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpushare_workload.bench.plan import BenchPlan
-from gpushare_workload.bench.results.document import Group
+from gpushare_workload.results.document import Group
 
 INDEX = "JOB_COMPLETION_INDEX"
-"""Set by Kubernetes in the pods of an indexed Job."""
+"""The variable that Kubernetes sets in the pods of an indexed Job."""
 PREPARE_SECONDS = 5.0
-"""Between two runs of a pass: to check the results and to prepare the next load."""
+"""Time between two runs of a pass, to check the results and to prepare the next load."""
 RENEW_SECONDS = 20.0
-"""Between two repeats: to end the clients and to start new ones."""
+"""Time between two repeats, to end the clients and to start new ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Pods:
 def pods_of(
     count: int, index: int | None, start_at: float | None, plan: BenchPlan, environment: Mapping[str, str] = os.environ
 ) -> Pods | None:
-    """None for a benchmark in a single pod. Raises ValueError naming what several pods need."""
+    """The pods of the options; None for a single pod. Raises ValueError naming what several pods need."""
     if count == 1:
         if start_at is not None:
             raise ValueError("--start-at: is the common start of several pods; say how many there are with --pods")
@@ -49,7 +49,7 @@ def pods_of(
 
 
 def begins(pods: Pods, plan: BenchPlan, repeat: int, number: int) -> float:
-    """When run `number` of a repeat's pass starts, in seconds since 1970."""
+    """The start of run `number` of a repeat's pass, in seconds since 1970."""
     return pods.start_at + repeat * (_pass_seconds(plan) + RENEW_SECONDS) + number * _run_seconds(plan)
 
 

@@ -7,20 +7,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from gpushare.messages.wording import count_of
-from gpushare_workload.bench.plan import BenchPlan, Pass, SharingMode, pass_seconds, passes
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+from gpushare_workload.bench.plan import BenchPlan, Pass, pass_seconds, passes
+from gpushare_workload.mps.modes import SharingMode
 
 
 class RemainingTime:
     """Call `done` after each pass, in the order of the plan. Pure."""
 
     def __init__(self, plan: BenchPlan, ordered: Sequence[Pass]) -> None:
-        self._estimates = [pass_seconds(plan, one) for one in ordered]
+        self._estimates = [pass_seconds(plan, bench_pass) for bench_pass in ordered]
         self._done = 0
         self._took = 0.0
 
@@ -36,73 +34,55 @@ class RemainingTime:
 
 
 def duration_text(seconds: float) -> str:
-    """Such as `40 s`, `12 min`, `1 h 5 min`."""
+    """A duration for people, such as `40 s`, `12 min`, `1 h 5 min`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-class _TimedPasses:
-    def __init__(self, plan: BenchPlan, clock: Callable[[], float] = time.monotonic) -> None:
-        self._total = len(passes(plan))
-        self._count = 0
+class PassProgress:
+    """The progress of a plan: call `began` and `done` for each pass.
+
+    `show` takes the number of passes that are done, what runs or ran last, and the time left.
+    """
+
+    def __init__(self, plan: BenchPlan, show: Callable[[int, str, str], None], each_beginning: bool = False) -> None:
+        """`each_beginning`: also a pass that begins is shown, not its end alone."""
         self._remaining = RemainingTime(plan, passes(plan))
-        self._clock = clock
-        self._began = clock()
+        self._show, self._each_beginning = show, each_beginning
+        self._count, self._began = 0, time.monotonic()
 
-    def began(self, one: Pass) -> None:
-        self._began = self._clock()
+    def began(self, bench_pass: Pass) -> None:
+        self._began = time.monotonic()
+        if self._each_beginning:
+            self._show_now(bench_pass)
 
-    def done(self, one: Pass) -> None:
+    def done(self, bench_pass: Pass) -> None:
         self._count += 1
-        self._remaining.done(self._clock() - self._began)
+        self._remaining.done(time.monotonic() - self._began)
+        self._show_now(bench_pass)
 
-    def left(self) -> str:
-        return duration_text(self._remaining.seconds())
-
-
-class PassLog(_TimedPasses):
-    """A line for each pass."""
-
-    def __init__(self, plan: BenchPlan, stream: TextIO) -> None:
-        super().__init__(plan)
-        self._stream = stream
-
-    def done(self, one: Pass) -> None:
-        super().done(one)
-        line = f"[{self._count}/{self._total}] {pass_text(one)}; about {self.left()} left"
-        print(line, file=self._stream, flush=True)
+    def _show_now(self, bench_pass: Pass) -> None:
+        self._show(self._count, pass_text(bench_pass), duration_text(self._remaining.seconds()))
 
 
-class PassBar(_TimedPasses):
-    """A bar for a terminal."""
-
-    def __init__(self, plan: BenchPlan, progress: "Progress", task: "TaskID") -> None:
-        super().__init__(plan)
-        self._progress, self._task = progress, task
-
-    def began(self, one: Pass) -> None:
-        super().began(one)
-        self._progress.update(self._task, description=pass_text(one), left=self.left())
-
-    def done(self, one: Pass) -> None:
-        super().done(one)
-        self._progress.update(self._task, advance=1, left=self.left())
-
-
-def pass_text(one: Pass) -> str:
-    """Such as `repeat 1: mps, 4 clients`."""
-    unit = "stream" if one.mode is SharingMode.STREAMS else "client"
-    return f"repeat {one.repeat + 1}: {one.mode.value}, {count_of(one.clients, unit)}"
+def pass_text(bench_pass: Pass) -> str:
+    """The pass for people, such as `repeat 1: mps, 4 clients`."""
+    unit = "stream" if bench_pass.mode is SharingMode.STREAMS else "client"
+    return f"repeat {bench_pass.repeat + 1}: {bench_pass.mode.value}, {count_of(bench_pass.clients, unit)}"
 
 
 @contextmanager
-def shown(plan: BenchPlan, stream: TextIO | None = None) -> Iterator[PassLog | PassBar]:
-    """The observer that shows the progress of a plan on `stream` (standard error by default)."""
-    stream = stream or sys.stderr
+def shown(plan: BenchPlan, stream: TextIO | None = None) -> Iterator[PassProgress]:
+    """Shows the progress of a plan on `stream` (standard error by default)."""
+    stream, total = stream or sys.stderr, len(passes(plan))
     if not stream.isatty():
-        yield PassLog(plan, stream)
+
+        def line(count: int, text: str, left: str) -> None:
+            print(f"[{count}/{total}] {text}; about {left} left", file=stream, flush=True)
+
+        yield PassProgress(plan, line)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -113,5 +93,10 @@ def shown(plan: BenchPlan, stream: TextIO | None = None) -> Iterator[PassLog | P
         TextColumn("{task.fields[left]} left"),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=Console(file=stream)) as progress:
-        yield PassBar(plan, progress, progress.add_task("", total=len(passes(plan)), left=""))
+    with Progress(*columns, console=Console(file=stream)) as bar:
+        task = bar.add_task("", total=total, left="")
+
+        def update(count: int, text: str, left: str) -> None:
+            bar.update(task, completed=count, description=text, left=left)
+
+        yield PassProgress(plan, update, each_beginning=True)

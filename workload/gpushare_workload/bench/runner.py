@@ -5,32 +5,24 @@ from a fast GPU. A refused run is kept and counts nowhere.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from gpushare_workload.backend.work import Peaks, Work, implausible
-from gpushare_workload.bench.clients.client import ClientInfo
-from gpushare_workload.bench.clients.group import ClientGroup, RunMeasurement
-from gpushare_workload.bench.mps_setup import MpsSetup
-from gpushare_workload.bench.plan import BenchPlan, Load, Pass, passes
+from gpushare_workload.bench.client import ClientInfo
+from gpushare_workload.bench.group import ClientGroup
+from gpushare_workload.bench.plan import BenchPlan, Pass, passes
 from gpushare_workload.bench.pods import Pods, begins
-from gpushare_workload.bench.results.document import Run
+from gpushare_workload.bench.progress import PassProgress
 from gpushare_workload.gpus.monitor import GpuMonitor
+from gpushare_workload.mps.modes import MpsSetup
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import Team
+from gpushare_workload.results.document import Run
 
 LATE_MS = 20.0
 """A client that starts later than this gets a warning; the warm-up makes up for less."""
 HARMLESS_REASONS = frozenset({"idle", "applications-clocks", "display-clock", "sync-boost"})
 """Reasons for a clock below the highest that are settings, or that end with the work."""
-
-
-class PassObserver(Protocol):
-    """Shows the progress."""
-
-    def began(self, one: Pass) -> None: ...
-
-    def done(self, one: Pass) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,46 +36,32 @@ class RunSettings:
     introduce: Callable[[ClientInfo], None]
 
 
-def runs(plan: BenchPlan, settings: RunSettings, stop: Stop, observer: PassObserver) -> Iterator[Run]:
+def runs(plan: BenchPlan, settings: RunSettings, stop: Stop, progress: PassProgress) -> Iterator[Run]:
     """Raises the error that ended a client, WrongError for a wrong result, StoppedError when asked to end."""
-    for one in passes(plan):
-        observer.began(one)
-        yield from _pass(one, plan, settings, stop)
-        observer.done(one)
+    for bench_pass in passes(plan):
+        progress.began(bench_pass)
+        yield from _pass(bench_pass, plan, settings, stop)
+        progress.done(bench_pass)
 
 
-def _pass(one: Pass, plan: BenchPlan, settings: RunSettings, stop: Stop) -> Iterator[Run]:
-    with settings.setup.ready_for(one) as environment, Team(stop) as team:
-        group = ClientGroup(team, one, stop, settings.monitor)
+def _pass(bench_pass: Pass, plan: BenchPlan, settings: RunSettings, stop: Stop) -> Iterator[Run]:
+    with settings.setup.ready_for(bench_pass.threads) as environment, Team(stop) as team:
+        group = ClientGroup(team, bench_pass, stop, settings.monitor)
         group.start(settings.backend, environment)
         settings.introduce(group.clients[0])
-        for number, load in enumerate(one.loads):
-            begin = begins(settings.pods, plan, one.repeat, number) if settings.pods else None
-            yield _judged(one, load, plan, group.clients[0], group.run(load, plan, begin))
+        for number, load in enumerate(bench_pass.loads):
+            begin = begins(settings.pods, plan, bench_pass.repeat, number) if settings.pods else None
+            yield judged(*group.run(load, plan, begin), group.clients[0])
         group.finish()
 
 
-def _judged(one: Pass, load: Load, plan: BenchPlan, client: ClientInfo, measured: RunMeasurement) -> Run:
-    late = max(result.late_ms for result in measured.results)
-    warnings = clock_warnings(measured.clocks.get("reasons", ()))
+def judged(run: Run, work: Work, client: ClientInfo) -> Run:
+    """The run with its warnings, and with the reason why its figures cannot be true, if so. Pure."""
+    late = max(result.late_ms for result in run.results)
+    warnings = clock_warnings(run.clocks.get("reasons", ()))
     if late > LATE_MS:
         warnings = (*warnings, f"a client started {late:.0f} ms late")
-    run = Run(
-        repeat=one.repeat,
-        mode=one.mode,
-        clients=one.clients,
-        threads=one.threads,
-        load=load,
-        window=plan.window,
-        launch=measured.launch,
-        results=measured.results,
-        sms=client.device.sms,
-        memory_mib=measured.memory_mib,
-        busy_percent=measured.busy_percent,
-        clocks=measured.clocks,
-        warnings=warnings,
-    )
-    return run.refused_for(refusal(run, measured.work, client.peaks)) if client.timed else run
+    return replace(run, warnings=warnings, refused=refusal(run, work, client.peaks) if client.timed else "")
 
 
 def refusal(run: Run, work: Work, peaks: Peaks) -> str:

@@ -23,7 +23,7 @@ from gpushare.kubectl.rules.trial.verdict import check_share_name
 class CompareRequest:
     """What one comparison is about. `programs`: one command, or several.
 
-    `cap`: percent of the SMs for each copy; None: 100/N.
+    `cap`: percent of the SMs for each copy; None: 100/N. `share`: the name of the GpuShare to apply.
     """
 
     programs: tuple[tuple[str, ...], ...]
@@ -32,8 +32,6 @@ class CompareRequest:
     times: RunTimes
     cap: float | None
     share: str = "trial"
-    json: Path | None = None
-    picture: Path | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,8 +87,6 @@ def request_of(arguments: argparse.Namespace) -> CompareRequest:
         times=times_of(arguments, printed),
         cap=cap,
         share=arguments.share_name,
-        json=arguments.json,
-        picture=arguments.png,
     )
 
 

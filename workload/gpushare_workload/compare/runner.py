@@ -5,8 +5,6 @@ Guarantees: when `run_case` returns or raises, no process of it is left.
 
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpushare.kubectl.rules.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
@@ -19,16 +17,14 @@ from gpushare.kubectl.rules.trial.printed import (
     note_of_ends,
     note_of_latency,
 )
-from gpushare_workload.bench.daemon.own_daemon import OwnDaemon
-from gpushare_workload.compare.copies import Copy, CopyGroup
 from gpushare_workload.compare.options import CompareRequest
-from gpushare_workload.compare.usage import GpuSampler, lasting_wrong_mode, without_strangers
 from gpushare_workload.events import WrongError
-from gpushare_workload.gpus.monitor import GpuMonitor, ListedProcesses
+from gpushare_workload.gpus.monitor import GpuMonitor
+from gpushare_workload.gpus.utilisation import GpuSampler
+from gpushare_workload.mps.daemon import OwnDaemon
+from gpushare_workload.mps.listed import lasting, without_strangers, wrong_copies
+from gpushare_workload.processes.programs import Copy, CopyGroup
 from gpushare_workload.processes.stopping import Stop
-
-GRACE_SECONDS = 2.0
-"""A CUDA context that ended may hold its memory a little longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +37,10 @@ class CaseRunner:
     stop: Stop
 
     def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
-        """Raises StoppedError, DaemonError, WrongError for copies in another mode, ValueError for no such program."""
+        """Raises StoppedError, ControlError, WrongError for copies in another mode, ValueError for no such program."""
         sampler = GpuSampler.of(self.monitor)
-        with self._sharing(case) as environment, CopyGroup(self.request.printed, self.stop) as group:
+        threads = self._threads(case)
+        with self.daemon.ready_for(threads) as environment, CopyGroup(self.request.printed, self.stop) as group:
             for program, count in enumerate(case.copies):
                 for _ in range(count):
                     group.start(program, self.request.programs[program], {**os.environ, **environment})
@@ -59,14 +56,11 @@ class CaseRunner:
             notes = (*notes, missing)
         return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", sampler.busy_percent, sampler.memory_mib, notes)
 
-    @contextmanager
-    def _sharing(self, case: TrialCase) -> Iterator[Mapping[str, str]]:
+    def _threads(self, case: TrialCase) -> float | None:
+        """Percent of the SMs of each copy; None without MPS."""
         if not case.mode.under_mps:
-            yield self.daemon.without_mps()
-            return
-        equal = self.request.cap or 100 / case.total
-        with self.daemon.serving(equal if case.mode is TrialMode.CAPPED else 100) as environment:
-            yield environment
+            return None
+        return (self.request.cap or 100 / case.total) if case.mode is TrialMode.CAPPED else 100
 
     def _measure(
         self, case: TrialCase, group: CopyGroup, sampler: GpuSampler
@@ -136,13 +130,13 @@ class CaseRunner:
     def _check_mode(self, case: TrialCase, group: CopyGroup) -> None:
         own = {copy.process.pid for copy in group.copies}
 
-        def look() -> ListedProcesses:
-            found = self.monitor.processes()
+        def problem() -> str:
+            listed = self.monitor.processes()
             # Under MPS a client that is missed would be an error, and a daemon has no parent that we know.
-            return found if case.mode.under_mps else without_strangers(found, own)
+            return wrong_copies(case.mode, listed if case.mode.under_mps else without_strangers(listed, own))
 
-        if problem := lasting_wrong_mode(case.mode, look):
-            raise WrongError(problem)
+        if wrong := lasting(problem, self.stop.wait):
+            raise WrongError(wrong)
 
 
 def _started(copy: Copy) -> bool:

@@ -36,26 +36,26 @@ def visible(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def select(chosen: str, uuids: Sequence[str]) -> list[str]:
-    """As CUDA reads CUDA_VISIBLE_DEVICES: indexes or beginnings of UUIDs, up to the first that names no GPU."""
-    found: list[str] = []
-    for entry in (it.strip() for it in chosen.split(",")):
+    """The UUIDs that CUDA_VISIBLE_DEVICES names: indexes or beginnings of UUIDs, up to the first that names no GPU."""
+    selected: list[str] = []
+    for entry in map(str.strip, chosen.split(",")):
         matches = [
             uuid for index, uuid in enumerate(uuids) if entry and (entry == str(index) or uuid.startswith(entry))
         ]
         if len(matches) != 1:
             break
-        found += matches
-    return found
+        selected += matches
+    return selected
 
 
 def processes(uuid: str) -> set[int] | None:
     """PIDs that NVML lists on that GPU, in the host's PID namespace; None if NVML cannot be asked."""
     try:
         monitor = open_monitor({VISIBLE: uuid})
-        found = monitor.processes() if monitor is not None else None
+        listed = monitor.processes() if monitor is not None else None
     except GpuMonitorError:
         return None
-    return {*found.mps_clients, *found.others} if found else None
+    return {*listed.mps_clients, *listed.others} if listed else None
 
 
 def _real() -> list[str]:

@@ -29,7 +29,10 @@ class ListedProcesses:
 
 @dataclass(frozen=True, slots=True)
 class GpuUsage:
-    """Of the whole GPU, now. `busy_percent`: of the last sample period in which a kernel ran; None if not reported."""
+    """The use of the whole GPU, now.
+
+    `busy_percent`: the part of the last sample period in which a kernel ran; None if not reported.
+    """
 
     memory_mib: int
     busy_percent: float | None = None
@@ -71,7 +74,7 @@ def index_of(chosen: str, uuids: list[str]) -> int:
     """
     if chosen.isdecimal() and int(chosen) < len(uuids):
         return int(chosen)
-    found = [index for index, uuid in enumerate(uuids) if chosen and uuid.startswith(chosen)]
-    if len(found) != 1:
+    matches = [index for index, uuid in enumerate(uuids) if chosen and uuid.startswith(chosen)]
+    if len(matches) != 1:
         raise GpuMonitorError(f"{VISIBLE}={chosen!r} names no GPU of this machine: {', '.join(uuids) or 'it has none'}")
-    return found[0]
+    return matches[0]

@@ -63,7 +63,7 @@ class NvmlMonitor:
         return ListedProcesses(clients, {pid: mib for pid, mib in compute.items() if pid not in clients})
 
     def usage(self) -> GpuUsage:
-        """Under MPS too NVML's utilisation is that of the whole GPU; it has none for a client (measured)."""
+        """NVML's utilisation is, under MPS too, that of the whole GPU; it has none for a client (measured)."""
         rates = self._or_none(self._lib.nvmlDeviceGetUtilizationRates)
         used = int(self._ask(self._lib.nvmlDeviceGetMemoryInfo).used) // MIB
         return GpuUsage(used, None if rates is None else float(rates.gpu))
@@ -117,9 +117,9 @@ class NvmlMonitor:
     def _newest(self, name: str) -> Iterable[Any]:
         """The processes by the newest version of the call that the driver supports."""
         for version in ("_v3", "_v2"):
-            found = self._or_none(getattr(self._lib, name + version))
-            if found is not None:
-                return list(found)
+            processes = self._or_none(getattr(self._lib, name + version))
+            if processes is not None:
+                return list(processes)
         return []
 
     def _or_none(self, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -138,9 +138,9 @@ class NvmlMonitor:
             raise GpuMonitorError(str(error)) from error
 
 
-def _by_pid(found: Iterable[Any]) -> dict[int, int]:
+def _by_pid(processes: Iterable[Any]) -> dict[int, int]:
     """MiB by PID. Memory that NVML does not report counts as 0."""
     memory: dict[int, int] = {}
-    for process in found:
+    for process in processes:
         memory[process.pid] = memory.get(process.pid, 0) + (process.usedGpuMemory or 0) // MIB
     return memory

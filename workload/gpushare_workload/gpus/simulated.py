@@ -42,8 +42,8 @@ class SimulatedMonitor:
 
     def usage(self) -> GpuUsage:
         """No utilisation: nothing is computed on a simulated GPU."""
-        found = self.processes()
-        return GpuUsage(sum(found.mps_clients.values()) + sum(found.others.values()))
+        listed = self.processes()
+        return GpuUsage(sum(listed.mps_clients.values()) + sum(listed.others.values()))
 
     def compute_mode(self) -> str:
         return str(self._ask("compute_mode")["mode"])

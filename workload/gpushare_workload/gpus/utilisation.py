@@ -14,6 +14,7 @@ from gpushare_workload.gpus.inventory import open_monitor
 from gpushare_workload.gpus.monitor import SETTLED_SECONDS, GpuMonitor, GpuMonitorError, GpuUsage
 
 EVERY_SECONDS = 0.1
+SAMPLE_SECONDS = 0.2
 LEAVE_SECONDS = 2.0
 """Longest wait for a reading under way: an NVML that hangs is no figure, and holds nobody up."""
 
@@ -36,6 +37,44 @@ class Utilisation:
     def busy_percent(self) -> float | None:
         """The mean, to a tenth; None for a time that was too short, or where NVML does not report it."""
         return round(sum(self.busy) / len(self.busy), 1) if self.busy else None
+
+
+@dataclass
+class GpuSampler:
+    """What was seen of one monitor without a thread: call `sample` often, which reads NVML every SAMPLE_SECONDS.
+
+    `before_mib`: what the GPU's memory held before. Unlike GpuWatch it raises GpuMonitorError.
+    """
+
+    monitor: GpuMonitor
+    before_mib: int
+    peak_mib: int = 0
+    busy: list[float] = field(default_factory=list)
+    _next: float = 0.0
+
+    @classmethod
+    def of(cls, monitor: GpuMonitor) -> "GpuSampler":
+        return cls(monitor, monitor.usage().memory_mib)
+
+    def sample(self, within_window: bool) -> None:
+        """Memory counts at any time, utilisation only within the window."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + SAMPLE_SECONDS
+        usage = self.monitor.usage()
+        self.peak_mib = max(self.peak_mib, usage.memory_mib)
+        if within_window and usage.busy_percent is not None:
+            self.busy.append(usage.busy_percent)
+
+    @property
+    def memory_mib(self) -> int | None:
+        """MiB of all processes since, with what MPS needs for them; None if nothing was seen."""
+        return max(0, self.peak_mib - self.before_mib) or None
+
+    @property
+    def busy_percent(self) -> float | None:
+        """The mean within the window; None where NVML does not report it."""
+        return sum(self.busy) / len(self.busy) if self.busy else None
 
 
 class GpuWatch:

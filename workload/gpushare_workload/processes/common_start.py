@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from gpushare_workload.processes.stopping import Stop
 
 VARIABLE = "WORKLOAD_START_AT"
-"""Not GPUSHARE_…: the webhook reserves those names for grants and refuses them in a tenant's pod."""
+"""The variable is not GPUSHARE_…: the webhook reserves those names for grants and refuses them in a tenant's pod."""
 FARTHEST_SECONDS = 24 * 3600.0
 """A start that is more than a day away is a mistyped one."""
 

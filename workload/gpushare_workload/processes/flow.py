@@ -37,7 +37,9 @@ class Flow:
         self._queues: list[deque[StageTask]] = [deque() for _ in stages[1:]]
         self._busy: dict[int, StageTask] = {}
         self._stage_of = [stage for stage, workers in enumerate(stages) for _ in range(workers)]
-        self._idle = [deque(it for it, of in enumerate(self._stage_of) if of == stage) for stage in range(len(stages))]
+        self._idle: list[deque[int]] = [deque() for _ in stages]
+        for worker, stage in enumerate(self._stage_of):
+            self._idle[stage].append(worker)
         self.slots = capacity * len(self._queues) + stages[-1]
         """Buffers that are enough for everything in flight."""
         self._free = deque(range(self.slots))

@@ -20,7 +20,7 @@ from gpushare_workload.processes.worker import WorkerMessage, WorkerOnGpu, Worke
 PATIENCE_SECONDS = 5
 """Longest time for one message to pass: a worker that is stopped by a signal neither reads nor writes."""
 REAP_SECONDS = 2.0
-"""From the end of a worker's pipe to the end of its process: a CUDA context takes a moment to go."""
+"""Time from the end of a worker's pipe to the end of its process: a CUDA context takes a moment to go."""
 
 
 class Member:
@@ -32,9 +32,9 @@ class Member:
         self.name, self.process, self.link, self._life, self._patience = name, process, link, life, patience
         self.ready = False
         self.on_gpu = False
-        """It uses the GPU: killing it would hurt its neighbours there."""
+        """The worker uses the GPU: killing it would hurt its neighbours there."""
         self.idle = True
-        """It has not begun its work, or has sent its outcome: killing it loses nothing."""
+        """The worker has not begun its work, or has sent its outcome: killing it loses nothing."""
         self.outcome: Outcome | None = None
 
     def __str__(self) -> str:
@@ -50,8 +50,12 @@ class Member:
         return self.idle and not self.on_gpu
 
     @property
+    def ended(self) -> bool:
+        return self.outcome is not None
+
+    @property
     def failed(self) -> bool:
-        return self.outcome is not None and not isinstance(self.outcome, Done)
+        return self.ended and not isinstance(self.outcome, Done)
 
     def receive(self) -> WorkerMessage | None:
         """Reads what is in the pipe: a message for the team is returned, a change of the worker's state is recorded."""

@@ -11,7 +11,7 @@ class StoppedError(Exception):
 
 
 class Stop:
-    """Set when the process is asked to end. Check it between kernels; wait on it instead of sleeping.
+    """A flag that is set when the process is asked to end. Check it between kernels; wait on it instead of sleeping.
 
     It is a file descriptor, not a threading.Event, for two reasons: a signal handler must not take a lock that the
     interrupted code may hold, and a descriptor can be waited for together with pipes.

@@ -27,15 +27,15 @@ from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.worker import Go, Worker, WorkerMessage
 
 START_SECONDS = 120.0
-"""For all workers to import their code and to get a CUDA context: 100 of them on two cores take a while."""
+"""Time for all workers to import their code and to get a CUDA context: 100 of them on two cores take a while."""
 GRACE_SECONDS = 1.5
-"""For workers that were asked to end."""
+"""Time for workers that were asked to end."""
 LAST_SECONDS = 0.3
 """More time for workers on a GPU. Together with GRACE_SECONDS less than two, as docs/workload.md promises."""
 EXIT_SECONDS = 10.0
-"""For workers that gave their result: a large CUDA context takes a moment to go."""
+"""Time for workers that gave their result: a large CUDA context takes a moment to go."""
 LEAD_SECONDS = 0.02
-"""From the release of the barrier to the common start: longer than the messages take."""
+"""Time from the release of the barrier to the common start: longer than the messages take."""
 
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
@@ -78,15 +78,15 @@ class Team:
         self._members.append(spawn(index, name, target, arguments, environment or {}, self._patience))
         return index
 
-    def go(self, seconds: float = START_SECONDS, at: float | None = None, everybody: bool = True) -> int:
+    def go(self, seconds: float = START_SECONDS, at: float | None = None, every_member: bool = True) -> int:
         """Releases every Worker.start() at one moment after all workers have reached it; returns how many started.
 
-        `at` is that moment in seconds since 1970; None: now. A worker that ended before it is an error if `everybody`,
-        else it is left out.
+        `at` is that moment in seconds since 1970; None: now. A worker that ended before is left out, or is an error if
+        `every_member`.
         """
-        self._until(lambda it: it.ready or it.outcome is not None, seconds, "not ready to start", everybody)
+        self._until(lambda member: member.ready or member.ended, seconds, "not ready to start", every_member)
         begin = time.monotonic() + (LEAD_SECONDS if at is None else common_start.delay(at, time.time()))
-        waiting = [it for it in self._members if it.ready and it.outcome is None]
+        waiting = [member for member in self._members if member.ready and not member.ended]
         for member in waiting:
             member.post(Go(begin))
         while time.monotonic() < begin:
@@ -107,6 +107,35 @@ class Team:
             self._pump(end)
         return self._messages.popleft()
 
+    def send_all(self, message: Any) -> None:
+        """Sends one message to every worker, as `send` does."""
+        for index in range(len(self._members)):
+            self.send(index, message)
+
+    def gather(self, seconds: float) -> list[Any]:
+        """One message of every worker, in the order of their start, within that time. Raises as receive() does."""
+        return list(self._answers(range(len(self._members)), seconds).values())
+
+    def ask(self, requests: Mapping[int, Any], seconds: float) -> dict[int, Any]:
+        """Sends a message to some workers, by index, and returns the answer of each. Raises as receive() does."""
+        for index, request in requests.items():
+            self.send(index, request)
+        return self._answers(requests, seconds)
+
+    def finish(self, seconds: float) -> list[Any]:
+        """Tells every worker, by None, that no message follows; returns results()."""
+        self.send_all(None)
+        return self.results(seconds)
+
+    def _answers(self, workers: Iterable[int], seconds: float) -> dict[int, Any]:
+        """One message of each of these workers, in their order."""
+        end, answers = time.monotonic() + seconds, dict[int, Any]()
+        workers = list(workers)
+        while len(answers) < len(workers):
+            index, answer = self.receive(max(0.0, end - time.monotonic()))
+            answers[index] = answer
+        return {index: answers[index] for index in workers}
+
     def wait_for_fewer(self, processes: int, seconds: float) -> None:
         """Returns when fewer than `processes` run. Raises as results() does."""
         end = time.monotonic() + seconds
@@ -118,15 +147,15 @@ class Team:
 
     def results(self, seconds: float) -> list[Any]:
         """What the targets returned, in the order of their start. Raises when the first one fails, as unwrap() does."""
-        self._until(lambda it: it.outcome is not None, seconds, "no result", everybody=True)
-        return [unwrap(str(it), it.outcome) for it in self._members if it.outcome is not None]
+        self._until(lambda member: member.ended, seconds, "no result", every_member=True)
+        return [unwrap(str(member), member.outcome) for member in self._members if member.outcome is not None]
 
     def outcomes(self, seconds: float) -> list[Outcome]:
         """How every worker ended, in the order of their start. Failures are values here."""
         end = time.monotonic() + seconds
         while self._unfinished() and time.monotonic() < end:
             self._pump(end)
-        return [it.outcome or Hung(seconds, it.state(), it.on_gpu) for it in self._members]
+        return [member.outcome or Hung(seconds, member.state(), member.on_gpu) for member in self._members]
 
     def end(self, seconds: float = GRACE_SECONDS) -> None:
         """Asks all workers to end, and kills those that do not. Takes at most `seconds` + LAST_SECONDS.
@@ -151,16 +180,17 @@ class Team:
         """Reads messages until the workers end: one that writes a large result cannot end before the result is read."""
         end, hurried = time.monotonic() + seconds, False
         while (alive := self._alive()) and time.monotonic() < end:
-            links = {it.link: it for it in alive if not it.link.closed}
-            waits: list[Connection | int] = [*links, *(it.process.sentinel for it in alive)]
+            links = {member.link: member for member in alive if not member.link.closed}
+            waits: list[Connection | int] = [*links, *(member.process.sentinel for member in alive)]
             if not self._stop.asked():
                 waits.append(self._stop.fileno())
             elif not hurried:
                 end, hurried = min(end, time.monotonic() + GRACE_SECONDS), True
             if hurried or seconds <= GRACE_SECONDS:
                 # On a busy machine an interpreter takes long to start and to exit.
-                for member in (it for it in alive if it.expendable):
-                    member.process.kill()
+                for member in alive:
+                    if member.expendable:
+                        member.process.kill()
             for source in connection.wait(waits, max(0.0, end - time.monotonic())):
                 if isinstance(source, Connection):
                     links[source].receive()
@@ -170,8 +200,8 @@ class Team:
 
         Raises StoppedError.
         """
-        links = {it.link: index for index, it in enumerate(self._members) if it.outcome is None}
-        waits: list[Connection | int] = [*links, *(it.process.sentinel for it in dying), self._stop.fileno()]
+        links = {member.link: index for index, member in enumerate(self._members) if member.outcome is None}
+        waits: list[Connection | int] = [*links, *(member.process.sentinel for member in dying), self._stop.fileno()]
         for source in connection.wait(waits, max(0.0, end - time.monotonic())):
             if isinstance(source, Connection):
                 received = self._members[links[source]].receive()
@@ -179,15 +209,15 @@ class Team:
                     self._messages.append((links[source], received.message))
         self._stop.check()
 
-    def _until(self, holds: Callable[[Member], bool], seconds: float, otherwise: str, everybody: bool) -> None:
+    def _until(self, holds: Callable[[Member], bool], seconds: float, otherwise: str, every_member: bool) -> None:
         end = time.monotonic() + seconds
-        while late := [it for it in self._members if not holds(it)]:
-            if everybody:
+        while late := [member for member in self._members if not holds(member)]:
+            if every_member:
                 self._raise_failures()
             if time.monotonic() >= end:
                 raise WorkerError(f"{otherwise} within {seconds:g} s: {self._states(late)}")
             self._pump(end)
-        if everybody:
+        if every_member:
             self._raise_failures()
 
     def _raise_failures(self) -> None:
@@ -196,14 +226,16 @@ class Team:
                 unwrap(str(member), member.outcome)
 
     def _alive(self) -> list[Member]:
-        return [it for it in self._members if it.alive]
+        return [member for member in self._members if member.alive]
 
     def _unfinished(self) -> list[Member]:
-        return [it for it in self._members if it.outcome is None]
+        return [member for member in self._members if member.outcome is None]
 
     @staticmethod
     def _states(members: Iterable[Member]) -> str:
-        return ", ".join(f"{it} in state {it.state()}{' on the GPU' if it.on_gpu else ''}" for it in members)
+        return ", ".join(
+            f"{member} in state {member.state()}{' on the GPU' if member.on_gpu else ''}" for member in members
+        )
 
 
 def together(

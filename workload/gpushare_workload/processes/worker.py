@@ -20,7 +20,7 @@ from gpushare_workload.processes.outcomes import Done, Outcome, failure
 from gpushare_workload.processes.stopping import Stop, StoppedError
 
 LINGER_SECONDS = 5.0
-"""After this time a worker that was asked to end, and is on no GPU, exits by force, even without its parent."""
+"""The time after which a worker that was asked to end, and is on no GPU, exits by force, even without its parent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from gpushare_workload.bench.results.histogram import RELATIVE_ERROR
-from gpushare_workload.bench.results.summary import Row, rows
 from gpushare_workload.reporting import page, repeating, texts
 from gpushare_workload.reporting.figures import modes
 from gpushare_workload.reporting.figures.depth import depth
 from gpushare_workload.reporting.figures.gains import gains
 from gpushare_workload.reporting.figures.pairs import pairs_drawn
 from gpushare_workload.reporting.figures.timeline import timeline
-from gpushare_workload.reporting.files import Collected
 from gpushare_workload.reporting.page import PageSection
 from gpushare_workload.reporting.verdicts import CLEARLY, LITTLE, verdicts
+from gpushare_workload.results.files import Collected
+from gpushare_workload.results.histogram import RELATIVE_ERROR
+from gpushare_workload.results.summary import Row, rows
 
 TITLES = {
     "gains": (
@@ -63,9 +63,9 @@ TITLES = {
 
 def figures(collected: Collected, table: list[Row]) -> dict[str, Figure]:
     """The plots by name, without plots of speed for a simulated GPU."""
-    found = {"memory": modes.memory(table) if table else None}
+    drawn = {"memory": modes.memory(table) if table else None}
     if not collected.simulated:
-        found |= {
+        drawn |= {
             "gains": gains(table),
             "depth": depth(table),
             "throughput": modes.throughput(table),
@@ -74,7 +74,7 @@ def figures(collected: Collected, table: list[Row]) -> dict[str, Figure]:
             "timeline": timeline(collected.timelines, collected.overlaps),
             "pairs": pairs_drawn(collected.pairs),
         }
-    return {name: figure for name in TITLES if (figure := found.get(name)) is not None}
+    return {name: figure for name in TITLES if (figure := drawn.get(name)) is not None}
 
 
 def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) -> str:
@@ -110,8 +110,8 @@ def html(collected: Collected, table: list[Row], drawn: Mapping[str, Figure]) ->
 
 
 def _verdicts(table: list[Row]) -> list[PageSection]:
-    found = verdicts(table)
-    if not found:
+    load_verdicts = verdicts(table)
+    if not load_verdicts:
         return []
     once = "" if all(row.repeats > 1 for row in table) else " A case that ran once shows no spread."
     text = (
@@ -119,11 +119,11 @@ def _verdicts(table: list[Row]) -> list[PageSection]:
         f"the shallowest and at the deepest depth that was measured. Clearly more is {CLEARLY:g} times or more in "
         f"every repeat, a little more is above {LITTLE:g} times.{once}"
     )
-    return [PageSection("Verdicts", text, body=page.verdicts(found))]
+    return [PageSection("Verdicts", text, body=page.verdicts(load_verdicts))]
 
 
 def _repeating(collected: Collected, drawn: Mapping[str, Figure]) -> list[PageSection]:
-    """Of what the page shows: pairs and overlaps are shown beside their pictures."""
+    """The commands of what the page shows: pairs and overlaps are shown beside their pictures."""
     text = "On an idle machine of the same kind; docs/workload.md explains the method."
     scenarios = repeating.scenarios(
         collected.pairs if "pairs" in drawn else (), collected.overlaps if "timeline" in drawn else ()
@@ -148,9 +148,9 @@ def _beside(name: str, collected: Collected) -> str:
 
 def _subtitle(collected: Collected) -> str:
     facts = [document.environment for document in collected.documents]
-    gpus = dict.fromkeys(str(it.get("gpu", {}).get("product", "an unknown GPU")) for it in facts)
-    drivers = dict.fromkeys(f"driver {it['gpu']['driver']}" for it in facts if it.get("gpu", {}).get("driver"))
-    dates = sorted({str(it.get("date", ""))[:10] for it in facts} - {""})
+    gpus = dict.fromkeys(str(each.get("gpu", {}).get("product", "an unknown GPU")) for each in facts)
+    drivers = dict.fromkeys(f"driver {each['gpu']['driver']}" for each in facts if each.get("gpu", {}).get("driver"))
+    dates = sorted({str(each.get("date", ""))[:10] for each in facts} - {""})
     return ", ".join([*gpus, *drivers, *dates[:1]]) or "scenarios alone"
 
 

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
         raise ValueError(
             f"the report needs {(error.name or '').partition('.')[0]}: pip install 'gpushare[report]'"
         ) from error
-    from gpushare_workload.reporting.files import read
+    from gpushare_workload.results.files import read
 
     page, figures = build(read(arguments.files))
     written = []

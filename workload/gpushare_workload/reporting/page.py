@@ -43,7 +43,8 @@ def page(
     ]
     if cards:
         parts.append('<div class="cards">')
-        parts += [f'<div class="card"><b>{escape(it.figure)}</b><span>{escape(it.text)}</span></div>' for it in cards]
+        for card in cards:
+            parts.append(f'<div class="card"><b>{escape(card.figure)}</b><span>{escape(card.text)}</span></div>')
         parts.append("</div>")
     for section in sections:
         place = f' id="{escape(section.name)}"' if section.name else ""
@@ -98,31 +99,31 @@ def _left(place: int, left: int) -> str:
     return ' class="left"' if place < left else ""
 
 
-def verdicts(found: Sequence[LoadVerdict]) -> str:
+def verdicts(load_verdicts: Sequence[LoadVerdict]) -> str:
     """A table with a group of lines for each load; on a narrow page a card for each, with its heads in it."""
     head = "".join(f"<th{_left(place, WORDS)}>{escape(cell)}</th>" for place, cell in enumerate(HEAD))
-    groups = "".join(f"<tbody>{_group(one)}</tbody>" for one in found)
+    groups = "".join(f"<tbody>{_group(load_verdict)}</tbody>" for load_verdict in load_verdicts)
     return f'<table class="groups"><thead><tr>{head}</tr></thead>{groups}</table>'
 
 
-def _group(one: LoadVerdict) -> str:
+def _group(load_verdict: LoadVerdict) -> str:
     """The words in the first line, over all of them."""
-    names, span = HEAD[WORDS:], f'rowspan="{len(one.lines)}"'
+    names, span = HEAD[WORDS:], f'rowspan="{len(load_verdict.lines)}"'
     words = (
-        f'<th scope="rowgroup" class="left" {span}>{escape(one.load)}</th>'
-        f'<td class="left words" {span}>{escape(one.verdict)}</td>'
+        f'<th scope="rowgroup" class="left" {span}>{escape(load_verdict.load)}</th>'
+        f'<td class="left words" {span}>{escape(load_verdict.verdict)}</td>'
     )
     lines = [
         "".join(
             f'<td data-head="{escape(name)}">{_unbroken(cell)}</td>' for name, cell in zip(names, line, strict=True)
         )
-        for line in one.lines
+        for line in load_verdict.lines
     ]
     return "".join(f"<tr>{words if not number else ''}{line}</tr>" for number, line in enumerate(lines))
 
 
 def _unbroken(cell: str) -> str:
-    """It breaks between words alone: not in a spread, and not in an option."""
+    """A cell that breaks between words alone: not in a spread, and not in an option."""
     return " ".join(f"<span>{escape(word)}</span>" for word in cell.split())
 
 

@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpushare_workload.bench.results.document import Document
-from gpushare_workload.reporting.files import Overlap, Pair, Setting
+from gpushare_workload.results.document import Document
+from gpushare_workload.results.files import Overlap, Pair, Setting
 
 IN_SLICES = "# In time slices: where a process reaches no MPS daemon."
 UNDER_MPS = "# Under MPS: where it reaches one, as in a pod of a share."
@@ -25,19 +25,19 @@ def benchmarks(documents: Sequence[Document]) -> list[str]:
 
 
 def _anywhere(word: str) -> str:
-    """Of an absolute path its last part: the folder was that of one machine."""
+    """The last part of an absolute path: the folder was that of one machine."""
     return Path(word).name if word.startswith("/") else word
 
 
 def scenarios(pairs: Sequence[Pair], overlaps: Sequence[Overlap]) -> list[str]:
     """`mix` and `overlap`, in time slices and then under MPS, each below a line that says where to run it."""
-    lines = []
+    lines, beside = [], [overlap for overlap in overlaps if overlap.processes > 1]
     for sharing, remark in (("time-slicing", IN_SLICES), ("mps", UNDER_MPS)):
-        found = [
+        commands = [
             *_mixes([pair for pair in pairs if pair.setting.sharing == sharing]),
-            *_overlaps([one for one in overlaps if one.setting.sharing == sharing and one.processes > 1]),
+            *_overlaps([overlap for overlap in beside if overlap.setting.sharing == sharing]),
         ]
-        lines += [remark, *found] if found else []
+        lines += [remark, *commands] if commands else []
     return lines
 
 
@@ -51,23 +51,23 @@ def _mixes(pairs: Sequence[Pair]) -> list[str]:
 
 def _overlaps(overlaps: Sequence[Overlap]) -> list[str]:
     """One command for each kind of kernels and number of processes: its limits are measured in turns."""
-    found: dict[tuple[str, int, int], list[Overlap]] = {}
-    for one in overlaps:
-        found.setdefault((one.grid, one.processes, one.depth), []).append(one)
+    by_kind: dict[tuple[str, int, int], list[Overlap]] = {}
+    for overlap in overlaps:
+        by_kind.setdefault((overlap.grid, overlap.processes, overlap.depth), []).append(overlap)
     return [
         _command(
             "overlap",
             ["--grid", grid, "--processes", str(processes), "--depth", str(depth)],
-            [one.setting for one in each],
+            [overlap.setting for overlap in each],
             each[-1].repeats,
             f"overlap-{grid}-{processes}-{depth}-{each[0].setting.sharing}",
         )
-        for (grid, processes, depth), each in found.items()
+        for (grid, processes, depth), each in by_kind.items()
     ]
 
 
 def _command(scenario: str, options: Sequence[str], settings: Sequence[Setting], repeats: int | None, name: str) -> str:
-    threads = [f"{percent:g}" for percent in sorted({one.threads for one in settings}, reverse=True)]
+    threads = [f"{percent:g}" for percent in sorted({setting.threads for setting in settings}, reverse=True)]
     words = ["gpushare-workload", "run", scenario, *options]
     words += ["--threads", *threads] if threads != ["100"] else []
     words += ["--repeats", str(repeats)] if repeats is not None else []

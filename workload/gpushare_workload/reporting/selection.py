@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.summary import Row
+from gpushare_workload.backend.work import Load
+from gpushare_workload.mps.modes import SharingMode
+from gpushare_workload.results.summary import Row
 
 PREFERRED_CLIENTS = 8
 
 
 def usual(rows: Sequence[Row]) -> list[Row]:
-    """Without the rows at special thread limits, which were measured for their memory."""
+    """The rows without those at special thread limits, which were measured for their memory."""
     return [row for row in rows if row.case.label == row.case.mode.value]
 
 
@@ -19,18 +20,18 @@ def compared_clients(rows: Sequence[Row], load: Load) -> int | None:
     for row in rows:
         if row.case.load == load:
             counts.setdefault(row.case.clients, set()).add(row.case.mode)
-    return max(counts, key=lambda it: (len(counts[it]), it == PREFERRED_CLIENTS, it), default=None)
+    return max(counts, key=lambda count: (len(counts[count]), count == PREFERRED_CLIENTS, count), default=None)
 
 
 def by_depth(rows: Sequence[Row]) -> dict[Load, list[Row]]:
     """The rows of MPS with a ratio to time slices, without graphs, by load at depth 1; from shallow to deep."""
-    found: dict[Load, list[Row]] = {}
+    by_load: dict[Load, list[Row]] = {}
     for row in rows:
         load = row.case.load
         shown = row.case.mode is SharingMode.MPS and row.case.threads == 100 and row.case.clients > 1
         if shown and not load.graph and row.of_time_slicing and row.case.clients == compared_clients(rows, load):
-            found.setdefault(Load(load.kind, load.grid), []).append(row)
-    return {load: sorted(each, key=lambda row: row.case.load.depth) for load, each in found.items()}
+            by_load.setdefault(Load(load.kind, load.grid), []).append(row)
+    return {load: sorted(each, key=lambda row: row.case.load.depth) for load, each in by_load.items()}
 
 
 def times(ratio: float) -> str:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.reporting.files import Setting
+from gpushare_workload.backend.work import Grid, Load, LoadKind
+from gpushare_workload.mps.modes import SharingMode
+from gpushare_workload.results.files import Setting
 
 TEXT, SOFT, LINE, PAPER = "#1b2430", "#56606d", "#d5dae1", "#ffffff"
 
@@ -55,12 +55,12 @@ PROCESSES = ("#0072b2", "#d55e00", "#00795a", "#aa6c00")
 
 
 def depth_text(load: Load) -> str:
-    """Such as `depth 16`, or `graph of 16`."""
+    """The depth in words, such as `depth 16`, or `graph of 16`."""
     return f"graph of {load.depth}" if load.graph else f"depth {load.depth}"
 
 
 def setting_text(setting: Setting) -> str:
-    """Such as `Time slices`, `MPS`, `MPS, 50 % each`."""
+    """The setting in words, such as `Time slices`, `MPS`, `MPS, 50 % each`."""
     if setting.sharing != "mps":
         return "Time slices"
     return "MPS" if setting.threads >= 100 else f"MPS, {setting.threads:g} % each"
@@ -106,4 +106,4 @@ SETTINGS: Mapping[Any, Any] = {
     "savefig.facecolor": PAPER,
     "svg.hashsalt": "gpushare",
 }
-"""matplotlib's rcParams. Because of the salt, equal plots are equal bytes."""
+"""The rcParams of matplotlib. Because of the salt, equal plots are equal bytes."""

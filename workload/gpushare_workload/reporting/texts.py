@@ -6,11 +6,11 @@ from typing import Any
 
 from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.results.document import Document
-from gpushare_workload.bench.results.summary import Row
-from gpushare_workload.reporting.files import Overlap, Pair
 from gpushare_workload.reporting.selection import by_depth, times
 from gpushare_workload.reporting.style import GRIDS, KINDS, MODES, depth_text, setting_text
+from gpushare_workload.results.document import Document
+from gpushare_workload.results.files import Overlap, Pair
+from gpushare_workload.results.summary import Row
 
 HEAD = (
     "Load", "Depth", "Clients", "Mode", "Threads", "Kernels/s", "Work/s", "× time-slicing", "× one client",
@@ -40,7 +40,7 @@ class Headline:
 
 def headlines(rows: Sequence[Row]) -> list[Headline]:
     """One for each load: the gain of MPS over time slices, from the shallowest to the deepest depth."""
-    found = []
+    headlines_of_loads = []
     for load, each in by_depth(rows).items():
         first, last = each[0], each[-1]
         gains = [times(row.of_time_slicing.median) for row in (first, last) if row.of_time_slicing]
@@ -53,8 +53,8 @@ def headlines(rows: Sequence[Row]) -> list[Headline]:
         alone = [times(row.of_one_client.median) for row in (first, last) if row.of_one_client]
         if alone:
             text += f"; against one client alone {' → '.join(dict.fromkeys(alone))}"
-        found.append(Headline(figure, text))
-    return found
+        headlines_of_loads.append(Headline(figure, text))
+    return headlines_of_loads
 
 
 def figures(rows: Sequence[Row], simulated: bool) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -97,31 +97,31 @@ def _spread(spread: Spread | None, form: str) -> str:
     return "–" if spread is None else spread.text(form)
 
 
-def pairs(found: Sequence[Pair]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def pairs(measured: Sequence[Pair]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head = ("Programs", "Shared by", "Combined throughput", "Verdict")
     return head, [
         (" + ".join(pair.kinds), setting_text(pair.setting), _spread(pair.combined, ".2f"), pair.verdict)
-        for pair in found
+        for pair in measured
     ]
 
 
-def overlaps(found: Sequence[Overlap]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def overlaps(measured: Sequence[Overlap]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     head = (
         "Kernels", "Shared by", "Processes", "Kernels/s together", "Processes at once", "Any running",
         "SMs of each", "SMs of several",
     )  # fmt: skip
     return head, [
         (
-            f"{GRIDS[Grid(one.grid)]}, depth {one.depth}",
-            setting_text(one.setting),
-            str(one.processes),
-            _spread(one.rate, ",.0f"),
-            _spread(one.at_once, ".2f"),
-            "–" if one.running_percent is None else f"{_spread(one.running_percent, '.0f')} %",
-            ", ".join(str(number) for number in one.sms_of_each),
-            str(one.sms_of_several),
+            f"{GRIDS[Grid(overlap.grid)]}, depth {overlap.depth}",
+            setting_text(overlap.setting),
+            str(overlap.processes),
+            _spread(overlap.rate, ",.0f"),
+            _spread(overlap.at_once, ".2f"),
+            "–" if overlap.running_percent is None else f"{_spread(overlap.running_percent, '.0f')} %",
+            ", ".join(str(number) for number in overlap.sms_of_each),
+            str(overlap.sms_of_several),
         )
-        for one in found
+        for overlap in measured
     ]
 
 
@@ -147,9 +147,9 @@ def _flat(prefix: str, value: dict[str, Any]) -> list[tuple[str, str]]:
 def cautions(documents: Sequence[Document], rows: Sequence[Row]) -> list[str]:
     """What a reader must know about the figures: one sentence each."""
     sentences = [
-        f"A benchmark did not run to its end ({one.ended}): its figures are incomplete."
-        for one in documents
-        if one.ended
+        f"A benchmark did not run to its end ({document.ended}): its figures are incomplete."
+        for document in documents
+        if document.ended
     ]
     refused = [run.refused for document in documents for run in document.runs if run.refused]
     if refused:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gpushare.kubectl.rules.trial.spread import Spread
-from gpushare_workload.bench.results.summary import Row
 from gpushare_workload.reporting.selection import by_depth
 from gpushare_workload.reporting.style import GRIDS, KINDS
+from gpushare_workload.results.summary import Row
 
 CLEARLY, LITTLE, LESS = 1.3, 1.05, 0.95
 """Gains from which on sharing pays clearly, above which it pays a little, and below which it costs."""
@@ -76,12 +76,12 @@ def verdict(depths: Sequence[Ratios]) -> str:
 
     Sharing pays where MPS gets clearly more done than both. Where it pays nowhere, each ratio has its own sentence.
     """
-    slices = [gain(one.slices) for one in depths]
-    alone = [gain(one.alone) for one in depths if one.alone is not None]
+    slices = [gain(ratios.slices) for ratios in depths]
+    alone = [gain(ratios.alone) for ratios in depths if ratios.alone is not None]
     if len(alone) < len(depths):
         return f"{_sentence(SLICES, slices)} {UNKNOWN}"
     both = [min(pair) for pair in zip(slices, alone, strict=True)]
-    if all(one is Gain.CLEAR for one in both):
+    if all(each is Gain.CLEAR for each in both):
         return "Share: it pays at every depth."
     if Gain.CLEAR in both:
         return f"Share, if programs wait {_when(both)}."
@@ -89,8 +89,8 @@ def verdict(depths: Sequence[Ratios]) -> str:
 
 
 def _sentence(sentences: dict[Gain, str], gains: Sequence[Gain]) -> str:
-    """By the best depth; `where` says at which depth a gain is clear, if not at all."""
-    where = "" if all(one is Gain.CLEAR for one in gains) else f" and wait {_when(gains)}"
+    """The verdict by the best depth; `where` says at which depth a gain is clear, if not at all."""
+    where = "" if all(gain is Gain.CLEAR for gain in gains) else f" and wait {_when(gains)}"
     return sentences[max(gains)].format(where=where)
 
 
@@ -101,18 +101,18 @@ def _when(gains: Sequence[Gain]) -> str:
 
 def verdicts(rows: Sequence[Row]) -> list[LoadVerdict]:
     """Judged by the shallowest and the deepest depth of each load."""
-    found = []
+    load_verdicts = []
     for load, each in by_depth(rows).items():
         ends = [(row, row.of_time_slicing) for row in dict.fromkeys((each[0], each[-1]))]
         ratios = [(row, Ratios(slices, row.of_one_client)) for row, slices in ends if slices is not None]
-        found.append(
+        load_verdicts.append(
             LoadVerdict(
                 f"{KINDS[load.kind]}, {GRIDS[load.grid]}",
-                verdict([one for _, one in ratios]),
-                tuple(_line(row, one) for row, one in ratios),
+                verdict([ratio for _, ratio in ratios]),
+                tuple(_line(row, ratio) for row, ratio in ratios),
             )
         )
-    return found
+    return load_verdicts
 
 
 def _line(row: Row, ratios: Ratios) -> tuple[str, ...]:

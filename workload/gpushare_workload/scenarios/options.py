@@ -20,7 +20,7 @@ def check_bounds(arguments: argparse.Namespace, **least: float) -> None:
 def add_work_options(parser: argparse.ArgumentParser, grid: Grid, iterations: int = 8192) -> None:
     parser.add_argument(
         "--grid",
-        choices=[it.value for it in Grid],
+        choices=[choice.value for choice in Grid],
         default=grid.value,
         help="how much of the GPU one launch can fill: small is 8 blocks, half is a block for every second SM of the "
         "whole GPU, saturating is 8 blocks for each SM (default: %(default)s)",
@@ -42,7 +42,7 @@ def add_work_options(parser: argparse.ArgumentParser, grid: Grid, iterations: in
 def add_kind_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind",
-        choices=[it.value for it in LoadKind],
+        choices=[choice.value for choice in LoadKind],
         default=LoadKind.COMPUTE.value,
         help="bound by arithmetic, by device memory, or by copies to and from the host (default: %(default)s)",
     )

@@ -18,10 +18,10 @@ def summarised(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise ValueError("no repeats, no figures")
     summary: dict[str, Any] = {"repeats": len(repeats)}
     for name, last in repeats[-1].items():
-        floats = [one[name] for one in repeats if isinstance(one[name], float)]
+        floats = [figures[name] for figures in repeats if isinstance(figures[name], float)]
         if not floats:
             summary[name] = last
             continue
-        figures = Spread.of(floats).rounded(name, DIGITS)
-        summary |= figures if len(repeats) > 1 else {name: figures[name]}
+        spread = Spread.of(floats).rounded(name, DIGITS)
+        summary |= spread if len(repeats) > 1 else {name: spread[name]}
     return summary

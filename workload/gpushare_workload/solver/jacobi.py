@@ -80,7 +80,7 @@ def refine(settings: JacobiSettings, stop: Stop, target: Callable[..., Any] | No
                 if link is not None:
                     link.close()
         if settings.transport is HaloTransport.IPC:
-            _exchange_addresses(team, parts)
+            _exchange_addresses(team)
         watch = GpuWatch()
         team.go()
         with watch as seen:
@@ -99,10 +99,10 @@ def _links(parts: int) -> list[Links]:
     return list(zip(uppers, lowers, strict=True))
 
 
-def _exchange_addresses(team: Team, parts: int) -> None:
+def _exchange_addresses(team: Team) -> None:
     """Sends each part the CUDA IPC addresses of its neighbours."""
-    known: dict[int, Any] = dict(team.receive(START_SECONDS) for _ in range(parts))
-    for part in range(parts):
+    known = dict(enumerate(team.gather(START_SECONDS)))
+    for part in known:
         team.send(part, (known.get(part - 1), known.get(part + 1)))
 
 
@@ -111,10 +111,9 @@ def _watch(team: Team, settings: JacobiSettings) -> tuple[int, float]:
     sweeps = 0
     while True:
         sweeps = min(sweeps + settings.check_every, settings.sweeps)
-        change = max(team.receive(STALL_SECONDS)[1] for _ in range(settings.parts))
+        change = max(team.gather(STALL_SECONDS))
         more = sweeps < settings.sweeps and change > settings.tolerance
-        for part in range(settings.parts):
-            team.send(part, more)
+        team.send_all(more)
         if not more:
             return sweeps, change
 
@@ -179,7 +178,7 @@ class NeighbourBarrier:
             while missing:
                 ready = connection.wait([*missing, self._worker.stop.fileno()])
                 self._worker.stop.check()
-                for link in [it for it in missing if it in ready]:
+                for link in [link for link in missing if link in ready]:
                     link.recv_bytes()
                     missing.remove(link)
         except (EOFError, OSError) as error:

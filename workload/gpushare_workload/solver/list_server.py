@@ -14,7 +14,7 @@ from gpushare_workload.processes.team import START_SECONDS, Team
 from gpushare_workload.processes.worker import Worker
 
 WAIT_SECONDS = 24 * 3600.0
-"""For one wait; the server runs until it is asked to end."""
+"""Seconds of one wait; the server runs until it is asked to end."""
 
 
 def start(team: Team, length: int) -> "ListProxy[Any]":

@@ -33,7 +33,7 @@ class PoissonProblem:
         return result
 
     def source(self) -> Field:
-        """f at every point, (size + 2, size + 2)."""
+        """The function f at every point, (size + 2, size + 2)."""
         result: Field = 2.0 * np.pi**2 * self.exact()
         return result
 

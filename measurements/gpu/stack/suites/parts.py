@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.kubectl.rules.trial.spread import Spread
-from gpushare_workload.bench.results.document import Run
-from gpushare_workload.reporting.files import read
+from gpushare_workload.results.document import Run
+from gpushare_workload.results.files import read
 from localcluster.kubectl import Object
 from localcluster.paths import REPOSITORY
 from tests.cluster.harness import POLL, Harness, Tenant

@@ -48,7 +48,7 @@ START_SECONDS = 600.0
 FREED_SECONDS, LOOK_SECONDS = 45.0, 1.0
 """A share counts a slot as held for a while after its pod is gone (28 s seen): that of the trial before, say."""
 SHOWN = ("copies", "per second", "× alone", "each copy", "p50 ms", "p99 ms", "GPU busy", "MiB each")
-"""Of the table's columns: those that a trial in a cluster has figures for."""
+"""The columns of the table that a trial in a cluster has figures for."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,23 +77,23 @@ def share_for(cluster: Cluster, name: str, copies: int, seconds: float = FREED_S
     WrongInputError: copies would not be beside each other, or not alone even then.
     """
     end = time.monotonic() + seconds
-    told = False
+    said = False
     while True:
         shares = {share["metadata"]["name"]: share for share in installed(cluster.items(GPU_SHARES))}
         require("gpushare", name, shares)
-        found = obstacles(shares[name], copies)
-        if not found:
+        problems = obstacles(shares[name], copies)
+        if not problems:
             return shares[name]
         held = (shares[name].get("status") or {}).get("slots", {}).get("used", 0)
-        if not (held and len(found) == 1) or time.monotonic() >= end:
-            raise WrongInputError("; ".join(found))
-        if not told:
+        if not (held and len(problems) == 1) or time.monotonic() >= end:
+            raise WrongInputError("; ".join(problems))
+        if not said:
             are = "is" if held == 1 else "are"
             _tell(
                 f"{count_of(held, 'slot')} {are} counted as held, as for a while after a pod has ended: waiting for up "
                 f"to {seconds:.0f} s"
             )
-            told = True
+            said = True
         time.sleep(min(LOOK_SECONDS, seconds / 10))
 
 
@@ -130,8 +130,8 @@ def measured(plan: TrialPlan, request: TrialRequest, runner: ClusterRunner) -> t
         while (following := next_run(plan, outcomes)) is not None:
             repeat, case = following
             _tell(f"repeat {repeat + 1}: {_counted(case, request)}")
-            outcomes.append(one := runner.run_case(case, repeat))
-            for note in news((one.reason, *one.notes), said):
+            outcomes.append(outcome := runner.run_case(case, repeat))
+            for note in news((outcome.reason, *outcome.notes), said):
                 _tell(note)
     except KeyboardInterrupt:
         _tell("interrupted: its Jobs are being deleted")
@@ -163,11 +163,12 @@ def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -
     )
     ended = [f"This trial is not complete: {record.ended}."] if record.ended else []
     notes = [*ended, *_which(record), *record.stopped, *dict.fromkeys(note for row in rows for note in row.notes)]
-    told = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
+    sentences = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
     apply = [] if change is None else [("to apply:", ""), ("", patch_command(share.name, change, flags))]
-    works = all(one.windows for one in record.outcomes if one.case.mode is TrialMode.ALONE and one.repeat == 0)
+    alone = (run for run in record.outcomes if run.case.mode is TrialMode.ALONE and run.repeat == 0)
+    works = all(outcome.windows for outcome in alone)
     data = record.as_json() | {"patch": change}
-    return Report(data, [table, told, Sentences(apply, whole=True)], code=0 if works else 1)
+    return Report(data, [table, sentences, Sentences(apply, whole=True)], code=0 if works else 1)
 
 
 def change_of(verdict: TrialVerdict, rows: Sequence[TrialRow], share: GpuShare) -> dict[str, Any] | None:
@@ -202,7 +203,7 @@ def programs_of(filename: str, beside: Sequence[str] = ()) -> tuple[TrialProgram
     called = ["standard input" if name == "-" else Path(name).name for name in files]
     called = called if len(set(called)) == len(called) else files
     options = ["--filename", *("--beside" for _ in beside)]
-    return tuple(_program(*one) for one in zip(options, files, called, strict=True))
+    return tuple(_program(*named) for named in zip(options, files, called, strict=True))
 
 
 def _program(option: str, file: str, name: str) -> TrialProgram:

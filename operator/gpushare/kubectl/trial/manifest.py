@@ -1,4 +1,4 @@
-"""From the user's Job or Pod to a Job of a case: as many copies as the case has of it, each with a slot. Pure.
+"""The user's Job or Pod as a Job of a case: as many copies as the case has of it, each with a slot. Pure.
 
 Guarantees: image, command, volumes, annotations and everything else of the user's pod stay as they are. What names a
 whole GPU gives way to the slot, and what would start copies again is switched off.
@@ -16,7 +16,7 @@ from gpushare.messages.wording import count_of
 Object = dict[str, Any]
 
 LABEL = f"{names.GROUP}/trial"
-"""On every object of a trial; its value is the trial's own."""
+"""The label of every object of a trial; its value is the trial's own."""
 LARGEST_MANIFEST = 1024 * 1024
 KEPT_SECONDS = 600
 """A Job that its trial could not delete is deleted by Kubernetes this long after its end."""
@@ -34,13 +34,13 @@ def read_template(text: str) -> Object:
     if len(text) > LARGEST_MANIFEST:
         raise ManifestError(f"the file has more than {LARGEST_MANIFEST} characters: give one with a Job or a Pod")
     try:
-        found = [item for item in yaml.safe_load_all(text) if item]
+        documents = [item for item in yaml.safe_load_all(text) if item]
     except (yaml.YAMLError, RecursionError) as error:
         raise ManifestError(f"the file is no YAML: {error}") from None
-    objects = [item for item in found if isinstance(item, dict) and item.get("kind") in ("Job", "Pod")]
+    objects = [item for item in documents if isinstance(item, dict) and item.get("kind") in ("Job", "Pod")]
     if len(objects) != 1:
         raise ManifestError(
-            f"the file has {len(objects)} Jobs and Pods among {len(found)} documents: give one with exactly one"
+            f"the file has {len(objects)} Jobs and Pods among {len(documents)} documents: give one with exactly one"
         )
     item = objects[0]
     template = (item.get("spec") or {}).get("template") if item["kind"] == "Job" else item
@@ -58,42 +58,42 @@ def read_template(text: str) -> Object:
 def container_of(template: Object) -> str:
     """The name of the container that uses the GPU. Raises ManifestError where that is not plain."""
     containers = template["spec"]["containers"]
-    if any(not isinstance(one, dict) or not one.get("name") for one in containers):
+    if any(not isinstance(container, dict) or not container.get("name") for container in containers):
         raise ManifestError("a container without a name")
-    for one in containers:
-        limits = (one.get("resources") or {}).get("limits") or {}
+    for container in containers:
+        limits = (container.get("resources") or {}).get("limits") or {}
         for resource in filter(_is_gpu, limits):
             if str(limits[resource]) != "1":
-                asked = f"container {one['name']} asks for {resource}: {limits[resource]}"
+                asked = f"container {container['name']} asks for {resource}: {limits[resource]}"
                 raise ManifestError(f"{asked}, and a copy gets one slot: write 1")
     if len(containers) == 1:
         return str(containers[0]["name"])
-    found = [str(one["name"]) for one in containers if any(map(_is_gpu, _resources(one)))]
-    if len(found) != 1:
+    with_gpu = [str(container["name"]) for container in containers if any(map(_is_gpu, _resources(container)))]
+    if len(with_gpu) != 1:
         raise ManifestError(
-            f"{len(found)} of {len(containers)} containers ask for a GPU: give one of them {WHOLE_GPU}: 1 or a slot, "
-            "so that the trial knows whose figures to read"
+            f"{len(with_gpu)} of {len(containers)} containers ask for a GPU: give one of them {WHOLE_GPU}: 1 or a "
+            "slot, so that the trial knows whose figures to read"
         )
-    return found[0]
+    return with_gpu[0]
 
 
 def asks_for_gpu(template: Object) -> bool:
-    return any(_is_gpu(resource) for one in template["spec"]["containers"] for resource in _resources(one))
+    return any(_is_gpu(resource) for container in template["spec"]["containers"] for resource in _resources(container))
 
 
 def job_of(template: Object, share: str, trial: str, copies: int, number: int, seconds: int) -> Object:
     """Job `number` of the trial, which Kubernetes itself ends after `seconds`."""
     template = deepcopy(template)
     spec, container = template["spec"], container_of(template)
-    for one in spec["containers"]:
-        resources = one.get("resources") or {}
+    for each in spec["containers"]:
+        resources = each.get("resources") or {}
         limits, requests = (
             {key: value for key, value in (resources.get(part) or {}).items() if not _is_gpu(key)}
             for part in ("limits", "requests")
         )
-        if one["name"] == container:
+        if each["name"] == container:
             limits[names.slot_resource(share)] = 1
-        one["resources"] = {**resources, "limits": limits, "requests": requests}
+        each["resources"] = {**resources, "limits": limits, "requests": requests}
     spec["restartPolicy"] = "Never"
     metadata = template["metadata"]
     metadata["labels"] = {**(metadata.get("labels") or {}), LABEL: trial}
@@ -131,23 +131,25 @@ def obstacles(share: Object, copies: int) -> list[str]:
     """
     spec, status = share.get("spec") or {}, share.get("status") or {}
     name = share["metadata"]["name"]
-    found = []
+    sentences = []
     if spec.get("delivery") == "ResourceClaim":
         return [f"GpuShare {name} is delivered by ResourceClaims: a trial runs in slots (delivery: DevicePlugin)"]
     if spec.get("wholeGpus") is not None:
         return [f"GpuShare {name} gives whole GPUs: a trial runs in slots, of a share with spec.clients"]
     ready = (status.get("gpus") or {}).get("ready", 0)
     if ready != 1:
-        found.append(
+        sentences.append(
             f"GpuShare {name} has {ready} ready GPUs: copies run beside each other for certain only where it has one "
             "(select one node, and set gpus.perNode: 1)"
         )
     if used := (status.get("slots") or {}).get("used", 0):
-        found.append(f"{used} slots of GpuShare {name} are held: figures would be those of a GPU that others use too")
+        sentences.append(
+            f"{used} slots of GpuShare {name} are held: figures would be those of a GPU that others use too"
+        )
     slots = (spec.get("clients") or {}).get("perGpu", 0)
     if slots < copies:
-        found.append(
+        sentences.append(
             f"GpuShare {name} has {count_of(slots, 'slot')} on a GPU (spec.clients.perGpu): the trial needs {copies} "
             "beside each other"
         )
-    return found
+    return sentences

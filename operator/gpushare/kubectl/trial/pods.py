@@ -17,7 +17,7 @@ STAMPED = re.compile(r"(\d{4}-\d\d-\d\dT\S+) (.*)")
 
 def read_log(text: str, printed: PrintedFigures) -> list[PrintedLine]:
     """The lines with figures of a log whose lines begin with their time, as `kubectl logs --timestamps` prints it."""
-    found = []
+    lines = []
     for line in text.splitlines():
         match = STAMPED.match(line)
         if match is None:
@@ -27,8 +27,8 @@ def read_log(text: str, printed: PrintedFigures) -> list[PrintedLine]:
         except ValueError:
             continue
         if (read := printed.read(at, match[2])) is not None:
-            found.append(read)
-    return found
+            lines.append(read)
+    return lines
 
 
 def tail_of(text: str) -> str:
@@ -53,12 +53,12 @@ class CopyPod:
 
     @property
     def who(self) -> str:
-        """For a message."""
+        """The pod in a message."""
         return f"pod {self.name}" + (f" of {self.told}" if self.told else "")
 
     @property
     def node(self) -> str:
-        """Empty before the pod is bound."""
+        """The name of the pod's node; empty before the pod is bound."""
         return str((self.body.get("spec") or {}).get("nodeName") or "")
 
     @property
@@ -73,8 +73,9 @@ class CopyPod:
 
     @property
     def run(self) -> tuple[float, float] | None:
-        """When the copy began and ended, in seconds of the epoch; None while it has not ended. Kubernetes tells whole
-        seconds, so the shortest run takes one.
+        """The begin and the end of the copy in seconds of the epoch; None while it has not ended.
+
+        Kubernetes tells whole seconds, so the shortest run takes one.
         """
         ended = (self._container.get("state") or {}).get("terminated")
         if not ended or not ended.get("startedAt") or not ended.get("finishedAt"):
@@ -107,6 +108,6 @@ class CopyPod:
 
     @property
     def _container(self) -> Object:
-        """That container's status; empty while there is none."""
+        """The status of that container; empty while there is none."""
         statuses = (self.body.get("status") or {}).get("containerStatuses") or []
-        return next((one for one in statuses if one.get("name") == self.container), {})
+        return next((status for status in statuses if status.get("name") == self.container), {})

@@ -34,7 +34,7 @@ from gpushare.kubectl.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
 Object = dict[str, Any]
 Windows = tuple[WindowFigures, ...]
 Jobs = dict[str, int]
-"""Of a case: by name the place of the program that each runs."""
+"""The Jobs of a case: by name the place of the program that each runs."""
 
 POLL_SECONDS = 1.0
 REFUSED_SECONDS = 5.0
@@ -43,7 +43,7 @@ TELL_SECONDS = 10.0
 """A copy that has not begun after so long may never do."""
 MOST_NAMED = 3
 GONE_SECONDS = 120.0
-"""For the pods of a case to end: their own grace, and the kubelet."""
+"""Time for the pods of a case to end: their own grace, and the kubelet."""
 LOG_BYTES = 64 * 1024 * 1024
 RECENT_LINES = 100
 """Enough to see a figure, and how a program ended."""
@@ -161,7 +161,9 @@ class ClusterRunner:
                 break
             usage.look(self._raise_for_ended(jobs, to_the_end=False), within_window=False)
             if self._clock() >= end:
-                silent = next(pod for pod, copy in zip(pods, lines, strict=True) if not any(it.rates for it in copy))
+                silent = next(
+                    pod for pod, copy in zip(pods, lines, strict=True) if not any(line.rates for line in copy)
+                )
                 last = tail_of(self._log(silent, f"--tail={RECENT_LINES}"))
                 raise NoFiguresError(
                     f"{silent.who} printed no figure within {request.times.start:g} s (--start-timeout); its last "
@@ -257,8 +259,8 @@ class ClusterRunner:
 
     def _raise_for_ended(self, jobs: Jobs, to_the_end: bool) -> list[CopyPod]:
         """The pods, by program and name. Raises CaseEnded."""
-        found = self._items("pods", f"{JOB_LABEL} in ({','.join(jobs)})")
-        pods = [self._copy(pod, jobs[pod["metadata"]["labels"][JOB_LABEL]]) for pod in found]
+        items = self._items("pods", f"{JOB_LABEL} in ({','.join(jobs)})")
+        pods = [self._copy(pod, jobs[pod["metadata"]["labels"][JOB_LABEL]]) for pod in items]
         for pod in pods:
             if pod.phase in ("Failed", "Succeeded"):
                 wanted = pod.phase == "Failed" or not to_the_end

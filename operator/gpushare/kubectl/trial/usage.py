@@ -43,7 +43,7 @@ class UsageUnknownError(Exception):
 
 @dataclass
 class UsageSampler:
-    """Of one case: call `look` on each turn of its waiting. The first error is the last question."""
+    """The usage of one case: call `look` on each turn of its waiting. The first error is the last question."""
 
     read: UsageReader
     namespace: str
@@ -60,15 +60,15 @@ class UsageSampler:
         if not node or self.problem:
             return
         try:
-            found = self.read(node, self.namespace, {pod.name for pod in pods})
+            reading = self.read(node, self.namespace, {pod.name for pod in pods})
         except UsageUnknownError as error:
             self.problem = str(error)
             return
-        if found.memory_mib is not None:
-            self.memory_mib = max(self.memory_mib or 0, found.memory_mib)
+        if reading.memory_mib is not None:
+            self.memory_mib = max(self.memory_mib or 0, reading.memory_mib)
         if within_window:
-            self.others |= found.others
-            self._busy += [] if found.busy_percent is None else [found.busy_percent]
+            self.others |= reading.others
+            self._busy += [] if reading.busy_percent is None else [reading.busy_percent]
 
     @property
     def busy_percent(self) -> float | None:
@@ -103,7 +103,7 @@ class AgentUsage:
 
 
 def usage_in(metrics: str, namespace: str, pods: Collection[str]) -> UsageReading:
-    """From an agent's metrics in Prometheus' text format. Pure."""
+    """What pods use by an agent's metrics in Prometheus' text format. Pure."""
     from prometheus_client.parser import text_string_to_metric_families  # not by who may not read metrics
 
     memory: list[float] = []

@@ -45,11 +45,11 @@ def share(per_gpu: int = 8, **memory: Any) -> GpuShare:
 
 def change(share: GpuShare, *rows: TrialRow) -> dict[str, Any]:
     """Of spec.clients; empty for none."""
-    found = change_of(verdict_of(rows, timed=True), rows, share)
-    if found is None:
+    patch = change_of(verdict_of(rows, timed=True), rows, share)
+    if patch is None:
         return {}
-    patched(share, found)  # is a share
-    clients: dict[str, Any] = found["spec"]["clients"]
+    patched(share, patch)  # is a share
+    clients: dict[str, Any] = patch["spec"]["clients"]
     return clients
 
 

@@ -145,9 +145,9 @@ def test_what_a_trial_cannot_run_is_refused_by_option_and_file(case: str, tmp_pa
         (tmp_path / f"{name}.yaml").write_text(text(*manifests))
     (tmp_path / "unclear.yaml").write_text(text({"kind": "Pod", "spec": {"containers": TWO}}))
     words, sentence = REFUSED[case]
-    with pytest.raises(WrongInputError) as told:
+    with pytest.raises(WrongInputError) as refused:
         run_in(SharesOverTime(share()), tmp_path, *words)
-    assert str(told.value).replace(f"{tmp_path}/", "") == sentence
+    assert str(refused.value).replace(f"{tmp_path}/", "") == sentence
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,9 @@ def test_programs_are_told_apart_by_their_files(files: list[str], called: list[s
     for path in paths:
         path.parent.mkdir(exist_ok=True)
         path.write_text(text(JOB))
-    assert [one.name.removeprefix(f"{tmp_path}/") for one in programs_of(str(first), [*map(str, others)])] == called
+    assert [
+        program.name.removeprefix(f"{tmp_path}/") for program in programs_of(str(first), [*map(str, others)])
+    ] == called
 
 
 def run_in(cluster: SharesOverTime, folder: Path, *words: str) -> None:

@@ -47,7 +47,7 @@ def test_labels_that_the_api_server_gave_to_another_job_stay_behind() -> None:
 
 
 @pytest.mark.parametrize("manifest", [POD, JOB], ids=["a Pod", "a Job"])
-def test_a_pod_runs_as_often_as_the_case_says_with_a_slot_and_its_own_image(manifest: dict[str, Any]) -> None:
+def test_a_pod_runs_as_often_as_the_case_says_with_a_slot(manifest: dict[str, Any]) -> None:
     job = job_of(read_template(text({"kind": "Service"}, manifest)), "inference", "ab12", 4, 3, 700)
     assert job["metadata"] == {"name": "gpushare-trial-ab12-3", "labels": {LABEL: "ab12"}}
     spec = job["spec"]
@@ -69,12 +69,12 @@ def test_a_pod_runs_as_often_as_the_case_says_with_a_slot_and_its_own_image(mani
     }
 
 
-def test_a_slot_of_another_share_gives_way_to_the_trials_share_and_a_sidecar_gets_none() -> None:
+def test_another_shares_slot_gives_way_and_a_sidecar_gets_none() -> None:
     gpu = {"name": "gpu", "resources": {"limits": {"gpushare.dev/other": 1}}}
     template = {"metadata": {}, "spec": {"containers": [{"name": "side"}, gpu]}}
     assert container_of(template) == "gpu"
-    side, found = job_of(template, "inference", "ab12", 4, 1, 10)["spec"]["template"]["spec"]["containers"]
-    assert found["resources"]["limits"] == {"gpushare.dev/inference": 1}
+    side, main = job_of(template, "inference", "ab12", 4, 1, 10)["spec"]["template"]["spec"]["containers"]
+    assert main["resources"]["limits"] == {"gpushare.dev/inference": 1}
     assert side["resources"]["limits"] == {}
 
 
@@ -119,7 +119,7 @@ def share(gpus: int = 1, used: int = 0, per_gpu: int = 8, **spec: Any) -> dict[s
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("share", "words"),
     [
         (share(), []),
         (share(gpus=0), ["has 0 ready GPUs"]),
@@ -129,7 +129,7 @@ def share(gpus: int = 1, used: int = 0, per_gpu: int = 8, **spec: Any) -> dict[s
         ({"metadata": {"name": "new"}, "spec": {"clients": {"perGpu": 4}}}, ["has 0 ready GPUs"]),
     ],
 )
-def test_copies_that_would_not_be_beside_each_other_alone_are_refused(found: dict[str, Any], words: list[str]) -> None:
-    reasons = obstacles(found, 2)
+def test_copies_that_would_not_be_beside_each_other_alone_are_refused(share: dict[str, Any], words: list[str]) -> None:
+    reasons = obstacles(share, 2)
     assert len(reasons) == len(words)
     assert all(word in reason for word, reason in zip(words, reasons, strict=True))

@@ -112,7 +112,7 @@ class FakeKubectl:
         if JOB_LABEL in arguments[2]:
             assert arguments[2] == f"--selector={JOB_LABEL} in ({','.join(self.jobs)})"
         elif self.now < self.gone_at:
-            names = [f"{job}-{number}" for job, it in self.deleted.items() for number in range(it.copies)]
+            names = [f"{job}-{number}" for job, deleted in self.deleted.items() for number in range(deleted.copies)]
             return json.dumps({"items": [{"metadata": {"name": name}} for name in names]})
         pods = [(job, number) for job in self.jobs for number in range(self.jobs[job].copies)]
         return json.dumps({"items": [self._pod(*pod, slot) for slot, pod in enumerate(pods)]})
@@ -239,19 +239,19 @@ def test_a_job_may_run_for_all_windows() -> None:
     assert kubectl.deadline >= 2 * 30 + 1 + 3 * 200
 
 
-def test_memory_is_the_most_that_all_copies_had_and_utilisation_that_of_the_window() -> None:
+def test_memory_is_the_most_of_all_copies_and_utilisation_of_the_window() -> None:
     """Logs begin after 2 s; the warm-up ends at 3 s; what an agent tells is up to 2 s old."""
     kubectl = FakeKubectl()
     outcome = runner(kubectl).run_case(FOUR, 0)
     assert (outcome.memory_mib, outcome.busy_percent) == (4 * 1700, 60.0), "looks at 5, 6 and 7 s"
 
 
-def test_memory_and_utilisation_of_programs_with_an_end_are_those_until_the_first_ends() -> None:
+def test_usage_of_programs_with_an_end_is_that_until_the_first_ends() -> None:
     outcome = runner(FakeKubectl(ends=10.0), window=None, printed=PrintedFigures()).run_case(FOUR, 0)
     assert (outcome.memory_mib, outcome.busy_percent) == (4 * 1900, 45.0), "looks at 0 to 9 s"
 
 
-def test_an_agent_that_cannot_be_read_is_asked_once_and_told_and_all_else_is_measured() -> None:
+def test_an_agent_that_cannot_be_read_is_asked_once_and_said_so() -> None:
     kubectl = FakeKubectl()
     agent = FakeAgent(kubectl, problem="no right")
     outcome = runner(kubectl, agent=agent).run_case(FOUR, 0)
@@ -259,7 +259,7 @@ def test_an_agent_that_cannot_be_read_is_asked_once_and_told_and_all_else_is_mea
     assert (outcome.notes, agent.questions) == (("no right",), 1)
 
 
-def test_a_pod_that_is_refused_is_told_at_once_and_not_after_the_time_to_start() -> None:
+def test_a_refused_pod_is_told_at_once_and_not_after_the_time_to_start() -> None:
     kubectl = FakeKubectl(refused="exceeded quota")
     runner(kubectl).run_case(FOUR, 0)
     assert kubectl.now <= 2 * REFUSED_SECONDS + 1
@@ -295,8 +295,8 @@ def pair(kubectl: FakeKubectl, **options: Any) -> ClusterRunner:
 
 def test_each_program_of_a_pair_has_a_job_of_its_own_and_its_own_figures() -> None:
     kubectl = FakeKubectl()
-    found = pair(kubectl)
-    windows = [found.run_case(case, 0).windows[0] for case in (FIRST, SECOND, PAIR)]
+    runs = pair(kubectl)
+    windows = [runs.run_case(case, 0).windows[0] for case in (FIRST, SECOND, PAIR)]
     assert [window.rates for window in windows] == [((100.0,), ()), ((), (100.0,)), ((50.0,), (50.0,))]
     assert [window.p99_ms for window in windows] == [(1.0, None), (None, 10.0), (2.0, 20.0)]
     assert (kubectl.calls.count("create"), kubectl.jobs) == (4, {})
@@ -304,8 +304,8 @@ def test_each_program_of_a_pair_has_a_job_of_its_own_and_its_own_figures() -> No
 
 def test_each_of_three_programs_has_a_job_of_its_own_and_its_own_figures() -> None:
     kubectl = FakeKubectl()
-    found = runner(kubectl, programs=(APP, TRAIN, PREPARE))
-    alone, together = (found.run_case(TrialCase(mode, copies), 0).windows[0] for mode, copies in (
+    runs = runner(kubectl, programs=(APP, TRAIN, PREPARE))
+    alone, together = (runs.run_case(TrialCase(mode, copies), 0).windows[0] for mode, copies in (
         (TrialMode.ALONE, (0, 0, 1)), (TrialMode.SLOTS, (1, 1, 1))
     ))  # fmt: skip
     assert alone.rates == ((), (), (100.0,))
@@ -328,7 +328,7 @@ def test_a_program_of_a_pair_that_ends_long_before_the_other_is_told() -> None:
     )
 
 
-def test_ends_that_whole_seconds_cannot_tell_apart_are_not_said_to_be_apart() -> None:
+def test_ends_within_a_whole_second_are_not_said_to_be_apart() -> None:
     outcome = pair(FakeKubectl(ends=1.0, later=1.0), window=None, printed=PrintedFigures()).run_case(PAIR, 0)
     assert outcome.notes == ("runs are timed by Kubernetes' whole seconds",)
 
@@ -355,7 +355,7 @@ def test_ends_that_whole_seconds_cannot_tell_apart_are_not_said_to_be_apart() ->
     ],
     ids=["one slot", "no memory", "fails", "prints nothing"],
 )
-def test_which_program_of_a_pair_does_not_work_is_told_and_both_are_deleted(
+def test_the_broken_program_of_a_pair_is_named_and_both_are_deleted(
     kubectl: FakeKubectl, ending: Ending, words: str
 ) -> None:
     outcome = pair(kubectl).run_case(PAIR, 0)
@@ -369,9 +369,7 @@ def test_a_program_of_a_pair_without_an_end_is_told() -> None:
     assert outcome.reason.startswith("program 2 (train.yaml) had not ended after 30 s (--start-timeout;")
 
 
-@pytest.mark.parametrize(
-    ("broken", "number"), [("create", 1), ("create", 2), ("get", 1), ("logs", 1)], ids=lambda it: str(it)
-)
+@pytest.mark.parametrize(("broken", "number"), [("create", 1), ("create", 2), ("get", 1), ("logs", 1)], ids=str)
 def test_an_error_of_kubectl_deletes_the_jobs(broken: str, number: int) -> None:
     kubectl = FakeKubectl(broken=broken, number=number)
     with pytest.raises(RuntimeError, match=f"kubectl {broken} failed"):
@@ -440,7 +438,7 @@ def test_the_report_has_the_table_and_the_verdict() -> None:
     assert [row["copies"] for row in report.data["rows"]] == [[1], [2], [4], [8]]
 
 
-def test_the_report_of_a_pair_has_the_figures_of_each_and_two_clients_for_the_share() -> None:
+def test_a_pairs_report_has_the_figures_of_each_and_two_clients() -> None:
     """Each agent's figures end at 1700 MiB a copy, a tenth more of which is 2048 in steps."""
     plan = TrialPlan.of([TrialMode.SLOTS], [2], 2, 1, 1)
     report = report_of(record(plan, ran(FakeKubectl(), plan, lambda case: 100.0 * case.total * 0.8)), SHARE)

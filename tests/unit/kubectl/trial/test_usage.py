@@ -47,9 +47,9 @@ class FakeCluster:
         return _answer(self._metrics)
 
 
-def _answer(found: Any) -> Future[Any]:
+def _answer(value: Any) -> Future[Any]:
     asked: Future[Any] = Future()
-    asked.set_exception(found) if isinstance(found, Exception) else asked.set_result(found)
+    asked.set_exception(value) if isinstance(value, Exception) else asked.set_result(value)
     return asked
 
 
@@ -58,11 +58,11 @@ def _answer(found: Any) -> Future[Any]:
     [({"a-0", "a-1"}, 4, 93), ({"a-0"}, 2, 93), ({"other"}, 7, 99), ({"gone"}, None, None), (set(), None, None)],
     ids=["two pods", "one", "one of another GPU", "one that is gone", "none"],
 )
-def test_memory_is_that_of_these_pods_in_their_namespace_and_utilisation_that_of_their_gpu(
+def test_memory_is_of_these_pods_and_utilisation_of_their_gpu(
     pods: set[str], memory: int | None, busy: float | None
 ) -> None:
-    found = usage_in(METRICS, "team", pods)
-    assert (found.memory_mib, found.busy_percent) == (memory, pytest.approx(busy) if busy else None)
+    reading = usage_in(METRICS, "team", pods)
+    assert (reading.memory_mib, reading.busy_percent) == (memory, pytest.approx(busy) if busy else None)
 
 
 def test_others_are_those_that_use_memory_of_the_same_gpu() -> None:

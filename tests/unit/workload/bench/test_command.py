@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.bench.plan import SharingMode
-from gpushare_workload.bench.results.document import Document
+from gpushare_workload.mps.modes import SharingMode
+from gpushare_workload.results.document import Document
 
 SECONDS = 120.0
 SHORT = ("--backend", "numpy", "--grids", "small", "--kinds", "compute", "--repeats", "1", "--seconds", "0.2")
@@ -35,7 +35,7 @@ def read(path: Path) -> Document:
 
 @pytest.fixture(autouse=True)
 def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a simulated GPU, unless a test asks for one; no MPS daemon either."""
+    """The machine has no simulated GPU, unless a test asks for one; no MPS daemon either."""
     monkeypatch.setenv("GPUSHARE_SIMULATION_DIR", str(tmp_path / "none"))
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path / "none"))
 
@@ -96,7 +96,7 @@ def test_a_client_that_dies_is_an_error_and_what_was_measured_is_kept(tmp_path: 
     assert "SIGKILL" in document.ended
 
 
-def test_sigterm_ends_it_in_good_order(tmp_path: Path, gpu: Path) -> None:
+def test_sigterm_ends_a_benchmark_in_good_order(tmp_path: Path, gpu: Path) -> None:
     process = start("--own-daemon", *SHORT, "--repeats", "50", "--modes", "mps", "--clients", "1")
     assert process.stdout is not None
     process.stdout.readline()

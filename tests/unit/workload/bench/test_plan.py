@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import BenchPlan, Load, SharingMode, pass_seconds, passes, plan_seconds
-from tests.unit.workload.bench.made_up import SMALL
+from gpushare_workload.backend.work import Grid, Load, LoadKind
+from gpushare_workload.bench.plan import BenchPlan, pass_seconds, passes, plan_seconds
+from gpushare_workload.mps.modes import SharingMode
+from tests.unit.workload.results.made_up import SMALL
 
 PLANS = st.builds(
     BenchPlan,
@@ -21,7 +22,7 @@ PLANS = st.builds(
 
 @given(PLANS)
 def test_every_repeat_has_every_case_once(plan: BenchPlan) -> None:
-    seen = [(one.repeat, one.mode, one.clients, load) for one in passes(plan) for load in one.loads]
+    seen = [(each.repeat, each.mode, each.clients, load) for each in passes(plan) for load in each.loads]
     wanted = {
         (repeat, mode, clients, load)
         for repeat in range(plan.repeats)
@@ -39,15 +40,17 @@ def test_modes_that_are_compared_run_next_to_each_other(plan: BenchPlan) -> None
     width = len(plan.modes)
     for first in range(0, len(ordered), width):
         side_by_side = ordered[first : first + width]
-        assert len({(one.repeat, one.clients) for one in side_by_side}) == 1
-        assert {one.mode for one in side_by_side} == set(plan.modes)
+        assert len({(each.repeat, each.clients) for each in side_by_side}) == 1
+        assert {each.mode for each in side_by_side} == set(plan.modes)
 
 
 def test_a_seed_gives_the_same_order_and_repeats_differ() -> None:
     plan = BenchPlan(seed=7)
     assert passes(plan) == passes(BenchPlan(seed=7))
     assert passes(plan) != passes(BenchPlan(seed=8))
-    by_repeat = [[(one.mode, one.clients) for one in passes(plan) if one.repeat == it] for it in range(plan.repeats)]
+    by_repeat = [
+        [(each.mode, each.clients) for each in passes(plan) if each.repeat == repeat] for repeat in range(plan.repeats)
+    ]
     assert len({tuple(order) for order in by_repeat}) > 1
 
 
@@ -64,14 +67,14 @@ def test_a_seed_gives_the_same_order_and_repeats_differ() -> None:
 def test_equal_caps_divide_the_gpu_and_only_mps_caps_at_all(
     mode: SharingMode, clients: int, threads: float | None
 ) -> None:
-    (one,) = passes(BenchPlan(modes=(mode,), clients=(clients,), loads=(SMALL,), repeats=1))
-    assert one.threads == threads
-    assert one.processes == (1 if mode is SharingMode.STREAMS else clients)
+    (bench_pass,) = passes(BenchPlan(modes=(mode,), clients=(clients,), loads=(SMALL,), repeats=1))
+    assert bench_pass.threads == threads
+    assert bench_pass.processes == (1 if mode is SharingMode.STREAMS else clients)
 
 
 @given(PLANS)
 def test_the_estimate_is_the_sum_of_its_passes_and_grows_with_the_window(plan: BenchPlan) -> None:
-    assert plan_seconds(plan) == pytest.approx(sum(pass_seconds(plan, one) for one in passes(plan)))
+    assert plan_seconds(plan) == pytest.approx(sum(pass_seconds(plan, each) for each in passes(plan)))
     longer = BenchPlan(plan.modes, plan.clients, plan.loads, plan.repeats, plan.warmup, plan.window + 1, seed=plan.seed)
     runs = plan.repeats * len(plan.modes) * len(plan.clients) * len(plan.loads)
     assert plan_seconds(longer) - plan_seconds(plan) == pytest.approx(runs)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.bench.plan import BenchPlan, SharingMode
+from gpushare_workload.bench.plan import BenchPlan
 from gpushare_workload.bench.pods import Pods, begins, duration, pods_of
-from gpushare_workload.bench.results.document import Group
+from gpushare_workload.mps.modes import SharingMode
+from gpushare_workload.results.document import Group
 
 ONE_MODE = BenchPlan(modes=(SharingMode.MPS,), clients=(1,))
 

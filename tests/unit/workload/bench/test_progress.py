@@ -4,9 +4,10 @@ from io import StringIO
 
 import pytest
 
-from gpushare_workload.bench.plan import BenchPlan, SharingMode, passes, plan_seconds
+from gpushare_workload.bench.plan import BenchPlan, passes, plan_seconds
 from gpushare_workload.bench.progress import RemainingTime, duration_text, pass_text, shown
-from tests.unit.workload.bench.made_up import SMALL
+from gpushare_workload.mps.modes import SharingMode
+from tests.unit.workload.results.made_up import SMALL
 
 PLAN = BenchPlan(modes=(SharingMode.MPS, SharingMode.STREAMS), clients=(1, 4), loads=(SMALL,), repeats=2)
 
@@ -34,10 +35,10 @@ def test_a_duration_has_the_unit_that_people_use(seconds: float, text: str) -> N
 
 def test_a_log_gets_a_line_for_each_pass() -> None:
     log, ordered = StringIO(), passes(PLAN)
-    with shown(PLAN, log) as observer:
-        for one in ordered[:2]:
-            observer.began(one)
-            observer.done(one)
+    with shown(PLAN, log) as progress:
+        for bench_pass in ordered[:2]:
+            progress.began(bench_pass)
+            progress.done(bench_pass)
     lines = log.getvalue().splitlines()
     assert [line[:6] for line in lines] == ["[1/8] ", "[2/8] "]
     assert pass_text(ordered[0]) in lines[0]
@@ -51,10 +52,10 @@ class Terminal(StringIO):
 
 def test_a_terminal_gets_a_bar_with_the_time_left() -> None:
     terminal, ordered = Terminal(), passes(PLAN)
-    with shown(PLAN, terminal) as observer:
-        for one in ordered:
-            observer.began(one)
-            observer.done(one)
+    with shown(PLAN, terminal) as progress:
+        for bench_pass in ordered:
+            progress.began(bench_pass)
+            progress.done(bench_pass)
     text = terminal.getvalue()
     assert "8/8" in text
     assert "0 s left" in text

@@ -4,7 +4,7 @@ import pytest
 
 from gpushare_workload.backend.work import LoadKind, Peaks, Work
 from gpushare_workload.bench.runner import clock_warnings, refusal
-from tests.unit.workload.bench.made_up import run
+from tests.unit.workload.results.made_up import run
 
 WORK = Work(LoadKind.COMPUTE, blocks=1, iterations=1)  # 256 threads, 4 chains, 2 operations: 2048 a launch
 

@@ -57,12 +57,12 @@ def test_the_loop_prints_lines_that_compare_reads(tmp_path: Path) -> None:
 
 def check(out: str) -> None:
     printed = PrintedFigures(FigureReader(field="rate"), latency=FigureReader(field="latency_ms"))
-    found = [printed.read(float(place), line) for place, line in enumerate(out.splitlines())]
-    assert len(found) >= 2
-    assert all(line is not None and line.rates[0] > 0 and line.latencies for line in found)
+    figures = [printed.read(float(place), line) for place, line in enumerate(out.splitlines())]
+    assert len(figures) >= 2
+    assert all(line is not None and line.rates[0] > 0 and line.latencies for line in figures)
 
 
-def test_every_part_of_the_gpu_script_is_a_comparison_of_programs_that_exist(tmp_path: Path) -> None:
+def test_every_part_of_the_gpu_script_compares_programs_that_exist(tmp_path: Path) -> None:
     for part in compare.PARTS:
         for tiny in (False, True):
             chosen = Namespace(python=sys.executable, tiny=tiny, copies=(), modes=compare.MODES, repeats=2)

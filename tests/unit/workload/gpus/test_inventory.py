@@ -6,7 +6,7 @@ from gpushare_workload.gpus import inventory
 
 
 @pytest.mark.parametrize(
-    ("chosen", "found"),
+    ("chosen", "visible"),
     [
         ("0,2", ["GPU-a1", "GPU-b2"]),
         ("GPU-b1", ["GPU-b1"]),
@@ -17,5 +17,5 @@ from gpushare_workload.gpus import inventory
     ],
     ids=["indexes", "uuid", "up-to-the-first-wrong-one", "none", "ambiguous", "spaces"],
 )
-def test_visible_gpus_are_read_as_cuda_reads_them(chosen: str, found: list[str]) -> None:
-    assert inventory.select(chosen, ["GPU-a1", "GPU-b1", "GPU-b2"]) == found
+def test_visible_gpus_are_read_as_cuda_reads_them(chosen: str, visible: list[str]) -> None:
+    assert inventory.select(chosen, ["GPU-a1", "GPU-b1", "GPU-b2"]) == visible

@@ -30,8 +30,10 @@ def library(**calls: Any) -> Any:
     return SimpleNamespace(**modes, **codes, **calls)
 
 
-def listed(*found: tuple[int, int | None]) -> Any:
-    return lambda _: [SimpleNamespace(pid=pid, usedGpuMemory=None if mib is None else mib * MIB) for pid, mib in found]
+def listed(*processes: tuple[int, int | None]) -> Any:
+    return lambda _: [
+        SimpleNamespace(pid=pid, usedGpuMemory=None if mib is None else mib * MIB) for pid, mib in processes
+    ]
 
 
 def absent(_: object) -> None:
@@ -56,7 +58,7 @@ def test_an_error_of_nvml_keeps_its_text() -> None:
 
 
 @pytest.mark.parametrize(("rates", "busy"), [(lambda _: SimpleNamespace(gpu=94), 94.0), (absent, None)])
-def test_usage_is_that_of_the_whole_gpu_and_utilisation_may_not_be_reported(rates: Any, busy: float | None) -> None:
+def test_usage_is_of_the_whole_gpu_and_utilisation_may_not_be_reported(rates: Any, busy: float | None) -> None:
     lib = library(
         nvmlDeviceGetUtilizationRates=rates, nvmlDeviceGetMemoryInfo=lambda _: SimpleNamespace(used=870 * MIB)
     )

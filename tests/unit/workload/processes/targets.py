@@ -18,7 +18,7 @@ def square(worker: Worker, number: int) -> int:
 
 
 def moment(worker: Worker, seconds_late: float) -> tuple[float, float]:
-    """When it reached the barrier, and when it passed it."""
+    """The moments at which the worker reached the barrier and passed it."""
     time.sleep(seconds_late)
     reached = time.monotonic()
     worker.start()
@@ -75,6 +75,15 @@ def deaf(worker: Worker, on_gpu: bool) -> None:
 def echo(worker: Worker) -> None:
     while True:
         worker.send(worker.receive())
+
+
+def answer_until_none(worker: Worker) -> int:
+    """Answers each message with its own index and the message; returns how many there were."""
+    answers = 0
+    while (message := worker.receive()) is not None:
+        worker.send((worker.index, message))
+        answers += 1
+    return answers
 
 
 def add_to(worker: Worker, shared: SharedArray, value: float) -> None:

@@ -16,7 +16,7 @@ from gpushare_workload.processes.flow import Flow, StageTask
     capacity=st.integers(1, 4),
     choice=st.randoms(use_true_random=False),
 )
-def test_in_whatever_order_workers_finish_every_item_passes_every_stage_once(
+def test_every_item_passes_every_stage_once_in_whatever_order(
     items: int, stages: list[int], capacity: int, choice: Random
 ) -> None:
     flow = Flow(items, stages, capacity)

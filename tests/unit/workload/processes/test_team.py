@@ -69,6 +69,25 @@ def test_a_common_start_that_has_passed_is_refused_and_nobody_starts() -> None:
             team.go(at=time.time() - 1)
 
 
+def test_messages_to_all_or_some_are_answered_in_the_order_asked() -> None:
+    with Team(Stop()) as team:
+        for _ in range(3):
+            team.start(targets.answer_until_none)
+        team.send_all("all")
+        assert team.gather(SECONDS) == [(0, "all"), (1, "all"), (2, "all")]
+        assert team.ask({2: "late", 0: "early"}, SECONDS) == {2: (2, "late"), 0: (0, "early")}
+        assert team.finish(SECONDS) == [2, 1, 2]
+
+
+def test_a_worker_without_an_answer_is_an_error_within_the_time_of_all() -> None:
+    with Team(Stop()) as team:
+        team.start(targets.answer_until_none)
+        team.start(targets.answer_until_none)
+        team.send(0, "to one alone")
+        with pytest.raises(WorkerError, match=r"no message of any worker within .* worker 0 .*, worker 1"):
+            team.gather(2.0)
+
+
 def test_the_environment_is_set_before_the_target_runs() -> None:
     with Team(Stop()) as team:
         team.start(targets.environment, "CUDA_VISIBLE_DEVICES", environment={"CUDA_VISIBLE_DEVICES": "3"})
@@ -85,7 +104,7 @@ def test_the_environment_is_set_before_the_target_runs() -> None:
         ("other", WorkerError, r"worker 1 \(pid \d+\) failed: ZeroDivisionError: division by zero\n.*raise_error"),
     ],
 )
-def test_an_error_of_a_worker_is_raised_here_by_its_kind_and_names_the_worker(
+def test_a_workers_error_is_raised_here_by_its_kind_and_names_the_worker(
     kind: str, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=f"(?s){words}"):
@@ -110,7 +129,7 @@ def test_a_worker_that_dies_before_the_barrier_does_not_hold_up_the_others() -> 
     with Team(Stop()) as team:
         team.start(targets.moment, 0.0)
         team.start(targets.die, signal.SIGKILL)
-        assert team.go(everybody=False) == 1
+        assert team.go(every_member=False) == 1
         first, second = team.outcomes(SECONDS)
     assert isinstance(first, Done)
     assert second == Died(-signal.SIGKILL, on_gpu=False)

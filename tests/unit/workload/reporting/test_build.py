@@ -4,17 +4,16 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import Load
+from gpushare_workload.backend.work import Grid, Load, LoadKind
 from gpushare_workload.reporting.build import build
-from gpushare_workload.reporting.files import read
-from tests.unit.workload.bench.made_up import document, run
+from gpushare_workload.results.files import read
 from tests.unit.workload.reporting.inputs import SCALING, overlap, pair, written
+from tests.unit.workload.results.made_up import document, run
 
 
 def test_the_page_has_the_plots_and_needs_nothing_else(tmp_path: Path) -> None:
     lines = ("no JSON", pair("compute", "memory", combined=1.25), *overlap("time-slicing", 1.0), *overlap("mps", 1.75))
-    deep = [replace(it, load=Load(LoadKind.COMPUTE, Grid.SMALL, 16)) for it in SCALING]
+    deep = [replace(each, load=Load(LoadKind.COMPUTE, Grid.SMALL, 16)) for each in SCALING]
     page, figures = build(read(written(tmp_path, document(*SCALING, *deep), lines=lines)))
     assert list(figures) == ["gains", "timeline", "depth", "pairs", "throughput", "latency", "memory"]
     assert page.count("<img alt=") == 7

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from gpushare_workload import cli
-from gpushare_workload.backend.work import Grid, LoadKind
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.document import Run
-from tests.unit.workload.bench.made_up import document, run
+from gpushare_workload.backend.work import Grid, Load, LoadKind
+from gpushare_workload.mps.modes import SharingMode
+from gpushare_workload.results.document import Run
 from tests.unit.workload.reporting.inputs import written
+from tests.unit.workload.results.made_up import document, run
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def test_the_command_writes_the_page_and_the_pictures(tmp_path: Path, capsys: py
     (path,) = written(tmp_path, document(*runs))
     assert cli.main(["report", str(path), "--html", str(tmp_path / "o" / "r.html"), "--png", str(tmp_path / "o")]) == 0
     assert (tmp_path / "o" / "r.html").read_text().startswith("<!doctype html>")
-    assert {it.name for it in (tmp_path / "o").glob("*.png")} == {"throughput.png", "latency.png"}
+    assert {picture.name for picture in (tmp_path / "o").glob("*.png")} == {"throughput.png", "latency.png"}
     assert (tmp_path / "o" / "throughput.png").read_bytes()[:4] == b"\x89PNG"
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from gpushare_workload import cli
 from gpushare_workload.reporting import repeating
-from gpushare_workload.reporting.files import read
-from tests.unit.workload.bench.made_up import document, run
+from gpushare_workload.results.files import read
 from tests.unit.workload.reporting.inputs import overlap, pair, written
+from tests.unit.workload.results.made_up import document, run
 
 
-def test_the_commands_to_repeat_name_no_folder_of_the_machine_that_measured() -> None:
+def test_commands_to_repeat_name_no_folder_of_the_measuring_machine() -> None:
     command = ("/usr/bin/gpushare-workload", "bench", "--clients", "1,8", "--output", "/root/out/depth.json")
     assert repeating.benchmarks([document(run(), command=command)] * 2) == [
         "gpushare-workload bench --clients 1,8 --output depth.json"
@@ -20,7 +20,11 @@ def test_the_commands_to_repeat_name_no_folder_of_the_machine_that_measured() ->
 def test_mix_and_overlap_are_repeated_as_their_lines_say(tmp_path: Path) -> None:
     lines = (
         pair("compute", "memory", combined=0.6, sharing="time-slicing"),
-        *(pair(*kinds, combined=1.5, threads=it) for it in (25.0, 100.0) for kinds in (("a", "b"), ("b", "b"))),
+        *(
+            pair(*kinds, combined=1.5, threads=percent)
+            for percent in (25.0, 100.0)
+            for kinds in (("a", "b"), ("b", "b"))
+        ),
         *overlap("time-slicing", 1.0),
         *(
             line
@@ -30,8 +34,8 @@ def test_mix_and_overlap_are_repeated_as_their_lines_say(tmp_path: Path) -> None
         ),
         *overlap("mps", 3.6, processes=4),
     )
-    found = read(written(tmp_path, lines=lines))
-    assert repeating.scenarios(found.pairs, found.overlaps) == [
+    collected = read(written(tmp_path, lines=lines))
+    assert repeating.scenarios(collected.pairs, collected.overlaps) == [
         repeating.IN_SLICES,
         "gpushare-workload run mix --repeats 3 > mix-time-slicing.jsonl",
         "gpushare-workload run overlap --grid small --processes 2 --depth 1 > overlap-small-2-1-time-slicing.jsonl",
@@ -44,8 +48,8 @@ def test_mix_and_overlap_are_repeated_as_their_lines_say(tmp_path: Path) -> None
 
 
 def test_what_was_not_measured_has_no_command(tmp_path: Path) -> None:
-    found = read(written(tmp_path, lines=(pair("a", "b", combined=1.5),)))
-    assert repeating.scenarios(found.pairs, ()) == [
+    collected = read(written(tmp_path, lines=(pair("a", "b", combined=1.5),)))
+    assert repeating.scenarios(collected.pairs, ()) == [
         repeating.UNDER_MPS,
         "gpushare-workload run mix --repeats 3 > mix-mps.jsonl",
     ]
@@ -54,8 +58,8 @@ def test_what_was_not_measured_has_no_command(tmp_path: Path) -> None:
 
 def test_the_command_line_knows_every_option(tmp_path: Path) -> None:
     lines = (pair("a", "b", combined=1.5, threads=50.0), *overlap("mps", 1.7, threads=50.0))
-    found = read(written(tmp_path, lines=lines))
-    for line in repeating.scenarios(found.pairs, found.overlaps):
+    collected = read(written(tmp_path, lines=lines))
+    for line in repeating.scenarios(collected.pairs, collected.overlaps):
         if not line.startswith("#"):
             _, *words = shlex.split(line.partition(" > ")[0])
             assert cli.parser().parse_args(words).threads == [50.0]

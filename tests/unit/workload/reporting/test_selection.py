@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from gpushare_workload.bench.plan import SharingMode
-from gpushare_workload.bench.results.summary import rows
+from gpushare_workload.mps.modes import SharingMode
 from gpushare_workload.reporting.selection import compared_clients, times
-from tests.unit.workload.bench.made_up import SMALL, run
+from gpushare_workload.results.summary import rows
+from tests.unit.workload.results.made_up import SMALL, run
 
 
 def test_modes_are_compared_where_most_of_them_were_measured() -> None:

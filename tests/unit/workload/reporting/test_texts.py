@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gpushare_workload.bench.results.summary import rows
 from gpushare_workload.reporting import texts
-from gpushare_workload.reporting.files import read
-from tests.unit.workload.bench.made_up import document, run
+from gpushare_workload.results.files import read
+from gpushare_workload.results.summary import rows
 from tests.unit.workload.reporting.inputs import DEEP, SCALING, overlap, written
+from tests.unit.workload.results.made_up import document, run
 
 
 def test_headlines_are_mps_against_time_slices_and_one_client_by_depth() -> None:

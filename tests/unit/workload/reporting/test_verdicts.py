@@ -3,7 +3,6 @@
 import pytest
 
 from gpushare.kubectl.rules.trial.spread import Spread
-from gpushare_workload.bench.results.summary import rows
 from gpushare_workload.reporting.verdicts import (
     ALONE,
     CLEARLY,
@@ -18,6 +17,7 @@ from gpushare_workload.reporting.verdicts import (
     verdict,
     verdicts,
 )
+from gpushare_workload.results.summary import rows
 from tests.unit.workload.reporting.inputs import DEEP, SCALING
 
 ALWAYS, OFTEN, SELDOM = "", " and wait often", " and wait seldom"
@@ -51,7 +51,7 @@ def words(alone: Gain, slices: Gain, alone_where: str = ALWAYS, slices_where: st
 )
 def test_a_verdict_follows_both_ratios(slices: list[float], alone: list[float | None], said: str) -> None:
     both = zip(slices, alone, strict=True)
-    assert verdict([Ratios(even(one), None if other is None else even(other)) for one, other in both]) == said
+    assert verdict([Ratios(even(slices), None if alone is None else even(alone)) for slices, alone in both]) == said
 
 
 def even(ratio: float) -> Spread:

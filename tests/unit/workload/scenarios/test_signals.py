@@ -27,7 +27,7 @@ def test_sigterm_ends_a_program_and_its_workers_soon(name: str, start_client: Ca
 def wait_for_children(pid: int) -> list[int]:
     """The workers of a program, once one of them runs."""
     end = time.monotonic() + SECONDS
-    while not (found := children(pid)):
+    while not (pids := children(pid)):
         assert time.monotonic() < end, "no worker was started"
         time.sleep(0.02)
-    return sorted(found)
+    return sorted(pids)

@@ -39,7 +39,7 @@ def test_a_fault_of_its_own_ends_a_program_that_runs_without_mps() -> None:
     ("fault", "code", "neighbours_code"),
     [("illegal-address", 700, 700), ("trap", 719, 719), ("assert", 710, None)],
 )
-def test_under_mps_a_fatal_fault_reaches_the_neighbour_and_an_assert_does_not(
+def test_a_fatal_fault_reaches_mps_neighbours_and_an_assert_does_not(
     daemon: Start, start_client: Start, fault: str, code: int, neighbours_code: int | None
 ) -> None:
     daemon()
@@ -56,25 +56,21 @@ def test_under_mps_a_fatal_fault_reaches_the_neighbour_and_an_assert_does_not(
         assert neighbour.lines[-1]["code"] == neighbours_code
 
 
-def test_an_allocation_above_the_grant_is_refused_and_the_grant_can_be_filled(
-    daemon: Start, start_client: Start
-) -> None:
+def test_an_allocation_above_the_grant_is_refused_and_the_grant_fillable(daemon: Start, start_client: Start) -> None:
     daemon()
     hog = start_client("hog", "--step", "128", "--hold", "0.1", memory_mib=2048)
     assert hog.end() == 0
-    reached, filled = (next(it for it in hog.lines if it["event"] == name) for name in ("reached", "filled"))
+    reached, filled = (next(line for line in hog.lines if line["event"] == name) for name in ("reached", "filled"))
     assert reached["refused"]
     # The context itself counts: 520 MiB of the 2048 at 100 % of the threads.
     assert filled["held_bytes"] == 11 * 128 << 20
 
 
-def test_an_allocation_above_the_grant_that_succeeds_is_held_to_be_observed_and_then_wrong(
-    daemon: Start, start_client: Start
-) -> None:
+def test_an_allocation_above_the_grant_that_succeeds_is_held_then_wrong(daemon: Start, start_client: Start) -> None:
     daemon()
     hog = start_client("hog", "--escape", "garble", "--hold", "0.1", memory_mib=2048)
     assert hog.end() == 1
-    assert [it["event"] for it in hog.lines] == ["reached", "holding", "finished", "wrong"]
+    assert [line["event"] for line in hog.lines] == ["reached", "holding", "finished", "wrong"]
     assert "3221225472 bytes were allocated, only 2147483648 were granted" in hog.lines[-1]["message"]
 
 
@@ -97,22 +93,22 @@ def test_an_endless_kernel_ends_in_good_order_soon_after_sigterm(daemon: Start, 
     assert neighbour.terminate() == 0
 
 
-def test_each_process_is_on_the_gpu_that_it_was_pinned_to_and_nvml_lists_it_there(start_client: Start) -> None:
+def test_each_process_is_on_its_pinned_gpu_and_nvml_lists_it_there(start_client: Start) -> None:
     pin = start_client("pin", "--processes", "2", "--elements", "10")
     assert pin.end() == 0
-    placed = [it for it in pin.lines if it["event"] == "placed"]
+    placed = [line for line in pin.lines if line["event"] == "placed"]
     late = pin.lines[-1]
     assert (late["event"], late["uuid"], late["then_set_to"]) == ("set-too-late", *inventory.visible()[:2])
     uuids = inventory.visible()
-    assert [it["uuid"] for it in placed] == [*uuids, uuids[0], uuids[0]]
-    assert all(it["listed_by_nvml"] for it in placed)
-    assert [it["processes_on_gpu"] for it in placed] == [1, 1, 2, 2]
+    assert [line["uuid"] for line in placed] == [*uuids, uuids[0], uuids[0]]
+    assert all(line["listed_by_nvml"] for line in placed)
+    assert [line["processes_on_gpu"] for line in placed] == [1, 1, 2, 2]
 
 
 def test_a_process_that_may_see_one_gpu_is_pinned_to_that_one(start_client: Start) -> None:
     pin = start_client("pin", "--processes", "1", CUDA_VISIBLE_DEVICES="1")
     assert pin.end() == 0
-    assert {it["uuid"] for it in pin.lines} == {inventory.visible()[1]}
+    assert {line["uuid"] for line in pin.lines} == {inventory.visible()[1]}
 
 
 def test_a_machine_whose_gpus_are_hidden_refuses_to_pin(start_client: Start) -> None:

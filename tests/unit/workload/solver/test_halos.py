@@ -31,7 +31,7 @@ class OneEdge:
 
 
 @pytest.mark.parametrize("transport", [HaloTransport.HOST, HaloTransport.MANAGER])
-def test_each_part_gets_its_neighbours_edges_of_that_turn_and_none_at_the_grids_edge(transport: HaloTransport) -> None:
+def test_each_part_gets_its_neighbours_edges_and_none_at_the_grids_edge(transport: HaloTransport) -> None:
     slabs: list[Any] = [OneEdge(1, 2), OneEdge(3, 4), OneEdge(5, 6)]
     if transport is HaloTransport.HOST:
         storage = HostHalos.storage(parts=3, columns=1)
@@ -48,7 +48,7 @@ def test_each_part_gets_its_neighbours_edges_of_that_turn_and_none_at_the_grids_
     assert [slab.halos for slab in slabs] == [(None, 3), (2, 5), (4, None)]
 
 
-def test_ipc_with_a_process_of_another_pid_namespace_is_refused_before_it_is_tried() -> None:
+def test_ipc_across_pid_namespaces_is_refused_before_it_is_tried() -> None:
     slab: Any = OneEdge(1, 2)
     with pytest.raises(UnsupportedError, match=r"only within one PID namespace.*pid:\[1\] is not pid:\["):
         halos.connect(slab, ("pid:[1]", b"handle"), None)

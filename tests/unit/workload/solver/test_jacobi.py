@@ -26,7 +26,7 @@ def dies_in_a_sweep(worker: Worker, settings: jacobi.JacobiSettings, part: int, 
 
 
 @pytest.mark.parametrize("transport", [HaloTransport.HOST, HaloTransport.MANAGER])
-def test_the_death_of_one_worker_is_reported_though_its_neighbours_wait_for_it(transport: HaloTransport) -> None:
+def test_a_workers_death_is_reported_though_its_neighbours_wait_for_it(transport: HaloTransport) -> None:
     settings = jacobi.JacobiSettings(PoissonProblem(10), 3, transport, "numpy", 0.0, 10_000, 10_000)
     with pytest.raises(WorkerError, match=r"slab 1 \(pid \d+\) was ended by SIGKILL"):
         jacobi.refine(settings, Stop(), dies_in_a_sweep)

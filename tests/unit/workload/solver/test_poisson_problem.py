@@ -21,7 +21,7 @@ def test_more_processes_than_rows_are_refused(parts: int) -> None:
         PoissonProblem(3).slabs(parts)
 
 
-def test_the_bound_of_the_error_shrinks_with_the_grid_and_with_the_last_change() -> None:
+def test_the_error_bound_shrinks_with_the_grid_and_the_last_change() -> None:
     assert (
         PoissonProblem(20).error_bound(0.0) < PoissonProblem(10).error_bound(0.0) < PoissonProblem(10).error_bound(1e-3)
     )

@@ -60,7 +60,7 @@ class CupyBackend:
         return True
 
     def allocate(self, size: int) -> int:
-        """By cudaMalloc itself: a memory pool would round up and keep the memory."""
+        """Allocates by cudaMalloc itself: a memory pool would round up and keep the memory."""
         return int(translated(lambda: cupy.cuda.runtime.malloc(size)))
 
     def free(self, handle: int) -> None:

@@ -9,7 +9,7 @@ from gpushare_workload.backend.interface import DeviceProperties
 from gpushare_workload.backend.work import Peaks
 
 MEGATRANSFERS_PER_LANE = {1: 2500, 2: 5000, 3: 8000, 4: 16000, 5: 32000, 6: 64000}
-"""By PCIe generation, one bit for each transfer. An upper bound: the encoding takes a part."""
+"""Transfers per second by PCIe generation, one bit for each. An upper bound: the encoding takes a part."""
 
 
 def describe() -> DeviceProperties:
@@ -21,7 +21,7 @@ def describe() -> DeviceProperties:
 
 
 def peaks() -> Peaks:
-    """From the device's highest clocks and the SMs of the whole GPU (the visible SMs if NVML does not report them).
+    """The peaks by the device's highest clocks and the GPU's SMs (the visible SMs if NVML does not report all).
 
     Source of the FP32 results per clock and SM: CUDA C++ Programming Guide, "Arithmetic Instructions". Memory moves
     data twice a clock.

@@ -17,12 +17,12 @@ PART = 1 << 28
 """Floats of managed memory for one launch: the kernel counts them with an int."""
 SLICE = 1 << 24
 NO_SPREAD = 1e-12
-"""Of the mean of the squares: a smaller variance is rounding, and all values are equal."""
+"""Part of the mean of the squares: a smaller variance is rounding, and all values are equal."""
 
 
 def whole(kernels: Kernels, chosen: ChunkFilter, inputs: Sequence[Floats]) -> Floats:
-    """As Backend.filter_chunk with one piece: copies from and to ordinary memory, on the default stream."""
-    on_gpu = [cupy.asarray(it) for it in inputs]
+    """Backend.filter_chunk with one piece: copies from and to ordinary memory, on the default stream."""
+    on_gpu = list(map(cupy.asarray, inputs))
     match chosen:
         case ChunkFilter.ADD:
             done = on_gpu[0] + on_gpu[1]
@@ -41,7 +41,7 @@ def whole(kernels: Kernels, chosen: ChunkFilter, inputs: Sequence[Floats]) -> Fl
 
 
 def in_pieces(kernels: Kernels, chosen: ChunkFilter, inputs: Sequence[Floats], result: Floats, pieces: int) -> None:
-    """As Backend.filter_chunk with several pieces. Returns when `result` is complete."""
+    """Backend.filter_chunk with several pieces. Returns when `result` is complete."""
     length = len(result)
     on_gpu = [cupy.empty(length, cupy.float32) for _ in inputs]
     output, coefficients = cupy.empty(length, cupy.float32), cupy.asarray(taps())
@@ -59,7 +59,7 @@ def in_pieces(kernels: Kernels, chosen: ChunkFilter, inputs: Sequence[Floats], r
         _copy_in(lane, on_gpu, inputs, first, end)
         size = np.int32(end - first)
         if chosen is ChunkFilter.ADD:
-            left, right = (it[first:end] for it in on_gpu)
+            left, right = (operand[first:end] for operand in on_gpu)
             _launch(kernels, "add", lane, end - first, left, right, output[first:end], size)
         else:
             # The first results of a piece need the last values of those before it.
@@ -89,7 +89,7 @@ def _normalise(
             piece = values[first:end]
             moments.append((piece.sum(dtype=cupy.float64), cupy.square(piece.astype(cupy.float64)).sum()))
     cupy.cuda.runtime.deviceSynchronize()
-    total, squares = (sum(float(it[which]) for it in moments) / len(result) for which in (0, 1))
+    total, squares = (sum(float(sums[which]) for sums in moments) / len(result) for which in (0, 1))
     variance = squares - total * total
     factor = variance**-0.5 if variance > NO_SPREAD * squares else 0.0
     for lane, (first, end) in zip(lanes, bounds, strict=True):
@@ -117,7 +117,7 @@ def _launch(kernels: Kernels, name: str, lane: Any, elements: int, *arguments: A
 
 
 def managed_passes(kernels: Kernels, size: int, passes: int) -> float:
-    """As Backend.managed_passes."""
+    """Backend.managed_passes."""
     elements, lane = size // WORD, kernels.lane(0)
     memory = cupy.cuda.malloc_managed(elements * WORD)
     values = cupy.ndarray((elements,), cupy.float32, memptr=memory)
@@ -133,7 +133,7 @@ def managed_passes(kernels: Kernels, size: int, passes: int) -> float:
     marks.append(lane.record())
     cupy.cuda.runtime.deviceSynchronize()
     # In small parts: the comparison needs memory of its own.
-    right = all(bool((values[it : it + SLICE] == passes).all()) for it in range(0, elements, SLICE))
+    right = all(bool((values[first : first + SLICE] == passes).all()) for first in range(0, elements, SLICE))
     if not right:
         raise WrongError(f"{size} bytes of managed memory do not hold the sum of {passes} passes")
     return float(cupy.cuda.get_elapsed_time(marks[1], marks[-1]))

@@ -11,7 +11,7 @@ from gpushare_workload.backend.on_cupy.kernels import Kernels
 from gpushare_workload.backend.work import BLOCK, Counts, Work, first_difference
 
 WORDS = 8
-"""Of one record: start, end, paused, resumed, and 4 with a bit for each SM."""
+"""Words of one record: start, end, paused, resumed, and 4 with a bit for each SM."""
 FIRST_SM_WORD = 4
 NEVER = np.iinfo(np.uint64).max
 PAUSE_NS = 20_000

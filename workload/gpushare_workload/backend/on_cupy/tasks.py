@@ -28,7 +28,7 @@ class CupyTask:
         self._buffers: list[Any] = []
         """Compute: results. Memory: sums, left, right. Transfer: on the GPU, then in pinned memory."""
         self._arguments: tuple[Any, ...] = ()
-        """Of the kernel, or of the copies."""
+        """Arguments of the kernel, or of the copies."""
         translated(self._fill)
 
     def _fill(self) -> None:
@@ -38,7 +38,7 @@ class CupyTask:
                 self._buffers = [cupy.zeros(work.threads, cupy.uint32)]
                 self._arguments = (*self._buffers, np.int32(work.iterations), ONE)
             case LoadKind.MEMORY:
-                self._buffers = [cupy.zeros(work.values, cupy.uint32), *(cupy.asarray(it) for it in work.inputs())]
+                self._buffers = [cupy.zeros(work.values, cupy.uint32), *map(cupy.asarray, work.inputs())]
                 self._arguments = (*self._buffers, np.int32(work.elements), np.float32(FACTOR))
             case LoadKind.TRANSFER:
                 on_gpu, on_host = cupy.zeros(work.values, cupy.uint32), cupyx.empty_pinned(work.values, np.uint32)
@@ -146,7 +146,7 @@ class CupyChain:
 
 
 def process_chunks(kernels: Kernels, chunks: Floats, iterations: int, lanes: int, pinned: bool) -> tuple[Floats, float]:
-    """As Backend.process_chunks. Each lane has one buffer on the GPU, which is free again for the lane's next chunk."""
+    """Backend.process_chunks. Each lane has one buffer on the GPU, which is free again for the lane's next chunk."""
     count, length = chunks.shape
     empty = cupyx.empty_pinned if pinned else np.empty
     source, target = empty(chunks.shape, np.float32), empty(chunks.shape, np.float32)

@@ -27,11 +27,11 @@ def compute(work: Work) -> Counts:
     """The result of one launch."""
     thread = np.arange(work.threads, dtype=np.int64) % PERIOD
     values = [(thread + chain).astype(np.float32) for chain in range(CHAINS)]
-    one = np.float32(1.0)
+    unit = np.float32(1.0)
     for _ in range(work.iterations):
         for value in values:
-            np.multiply(value, one, out=value)
-            np.add(value, one, out=value)
+            np.multiply(value, unit, out=value)
+            np.add(value, unit, out=value)
     sums: Floats = np.sum(values, axis=0, dtype=np.float32)
     return sums.astype(np.uint32)
 

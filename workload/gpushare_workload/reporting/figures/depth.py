@@ -6,11 +6,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FixedLocator, LogLocator, NullLocator
 
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.summary import Row
-from gpushare_workload.reporting.figures.panels import HOLLOW, IDEAL, grid, styled
+from gpushare_workload.backend.work import Load
+from gpushare_workload.mps.modes import SharingMode
+from gpushare_workload.reporting.figures.panels import HOLLOW, IDEAL, grid, points, styled
 from gpushare_workload.reporting.selection import compared_clients, usual
 from gpushare_workload.reporting.style import LINE_STYLES
+from gpushare_workload.results.summary import Row
 
 SHOWN = (SharingMode.TIME_SLICING, SharingMode.MPS, SharingMode.MPS_EQUAL_CAPS)
 
@@ -36,12 +37,12 @@ def depth(rows: Sequence[Row]) -> Figure | None:
                 for row in here
                 if (row.case.clients, row.case.mode, row.case.load.graph) == (1, SharingMode.TIME_SLICING, False)
             )
-            panel.plot([it for it, _ in alone], [rate for _, rate in alone], zorder=1, **IDEAL)
+            panel.plot([place for place, _ in alone], [rate for _, rate in alone], zorder=1, **IDEAL)
             panel.set_xscale("log", base=2)
             panel.set_yscale("log")
             depths = _depths(rows, base)
             panel.xaxis.set_major_locator(FixedLocator(depths))
-            panel.set_xticks(depths, [str(it) for it in depths])
+            panel.set_xticks(depths, [str(number) for number in depths])
             panel.xaxis.set_minor_locator(NullLocator())
             panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
             panel.yaxis.set_minor_locator(NullLocator())
@@ -64,12 +65,7 @@ def _line(panel: Axes, rows: Sequence[Row], mode: SharingMode) -> None:
         line = sorted((row.case.load.depth, row.total) for row in rows if row.case.load.graph is graph)
         if not line:
             continue
-        medians = [total.median for _, total in line]
-        errors = [
-            [total.median - total.least for _, total in line],
-            [total.largest - total.median for _, total in line],
-        ]
         look = LINE_STYLES[mode].line()
         if graph:
             look |= {"linestyle": "", "markeredgecolor": look["color"], **HOLLOW}
-        panel.errorbar([it for it, _ in line], medians, errors, capsize=2.5, elinewidth=1.0, **look)
+        panel.errorbar(*points(line), capsize=2.5, elinewidth=1.0, **look)

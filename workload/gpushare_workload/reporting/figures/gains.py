@@ -8,11 +8,12 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from gpushare.kubectl.rules.trial.spread import Spread
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.summary import Row
+from gpushare_workload.backend.work import Load
+from gpushare_workload.mps.modes import SharingMode
 from gpushare_workload.reporting.figures.panels import styled
 from gpushare_workload.reporting.selection import compared_clients, times, usual
 from gpushare_workload.reporting.style import GRIDS, KINDS, LINE_STYLES, SOFT, TEXT, depth_text
+from gpushare_workload.results.summary import Row
 
 BAR, GAP, HEAD = 0.19, 0.24, 1.2
 """Inches: of a bar, between two kinds of grids, and of legend and axis."""
@@ -45,7 +46,7 @@ def gains(rows: Sequence[Row]) -> Figure | None:
         panel.set_xticks(TICKS)
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}×"))
         panel.xaxis.set_minor_locator(NullLocator())
-        panel.set_xlim(min(0.8, min(it.least for it in ends) * 0.9), max(it.largest for it in ends) * 1.7)
+        panel.set_xlim(min(0.8, min(ratio.least for ratio in ends) * 0.9), max(ratio.largest for ratio in ends) * 1.7)
         panel.grid(visible=False, axis="y")
         counts = " or ".join(str(count) for count in sorted({row.case.clients for row in shown}))
         panel.set_xlabel(f"throughput of {counts} clients together under MPS, as a multiple; logarithmic")

@@ -8,11 +8,12 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullLocator, PercentForm
 
 from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare.messages.wording import count_of
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.summary import Row
-from gpushare_workload.reporting.figures.panels import IDEAL, grid, loads, modes, styled
+from gpushare_workload.backend.work import Load
+from gpushare_workload.mps.modes import SharingMode
+from gpushare_workload.reporting.figures.panels import IDEAL, grid, loads, modes, points, styled
 from gpushare_workload.reporting.selection import PREFERRED_CLIENTS, compared_clients, usual
 from gpushare_workload.reporting.style import LINE_STYLES, MODES, TEXT
+from gpushare_workload.results.summary import Row
 
 EVEN = 0.95
 """An index of fairness from which on a picture shows nothing; the table has it."""
@@ -56,18 +57,15 @@ def _ideal(panel: Axes, rows: Sequence[Row]) -> None:
 def _lines(panel: Axes, rows: Sequence[Row], figure: Callable[[Row], Spread]) -> None:
     """One line for each mode: medians against the number of clients, with bars from the least to the largest."""
     for mode in modes(rows):
-        line = [row for row in rows if row.case.mode is mode]
-        spreads = [figure(row) for row in line]
-        errors = [[it.median - it.least for it in spreads], [it.largest - it.median for it in spreads]]
-        places, medians = [row.case.clients for row in line], [it.median for it in spreads]
-        panel.errorbar(places, medians, errors, capsize=2.5, elinewidth=1.0, **LINE_STYLES[mode].line())
+        line = [(row.case.clients, figure(row)) for row in rows if row.case.mode is mode]
+        panel.errorbar(*points(line), capsize=2.5, elinewidth=1.0, **LINE_STYLES[mode].line())
     _axis_of_clients(panel, rows)
 
 
 def _axis_of_clients(panel: Axes, rows: Sequence[Row]) -> None:
     counts = sorted({row.case.clients for row in rows})
-    room = [count for place, count in enumerate(counts) if not place or count - counts[place - 1] >= counts[-1] / 16]
-    panel.set_xticks(room, [str(count) for count in room])
+    apart = [count for place, count in enumerate(counts) if not place or count - counts[place - 1] >= counts[-1] / 16]
+    panel.set_xticks(apart, [str(count) for count in apart])
     panel.set_xlim(left=0, right=counts[-1] * 1.05)
     panel.set_xlabel("clients")
 

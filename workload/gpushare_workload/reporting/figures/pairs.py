@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from gpushare_workload.reporting.figures.panels import styled
-from gpushare_workload.reporting.files import Pair, Setting
 from gpushare_workload.reporting.style import PAPER, SOFT, TEXT, setting_colour, setting_text
+from gpushare_workload.results.files import Pair, Setting
 
 BAR, GAP, HEAD = 0.2, 0.22, 1.15
 """Inches: of a bar, between two pairs, and of legend and axis."""
@@ -14,7 +14,7 @@ BAR, GAP, HEAD = 0.2, 0.22, 1.15
 
 def settings_of(pairs: Sequence[Pair]) -> list[Setting]:
     """Time slices first, then from the loosest limit to the tightest."""
-    return sorted({pair.setting for pair in pairs}, key=lambda it: (it.sharing == "mps", -it.threads))
+    return sorted({pair.setting for pair in pairs}, key=lambda setting: (setting.sharing == "mps", -setting.threads))
 
 
 def pairs_drawn(pairs: Sequence[Pair]) -> Figure | None:
@@ -22,14 +22,14 @@ def pairs_drawn(pairs: Sequence[Pair]) -> Figure | None:
     if not pairs:
         return None
     settings, names = settings_of(pairs), list(dict.fromkeys(pair.kinds for pair in pairs))
-    found = {(pair.kinds, pair.setting): pair for pair in pairs}
+    by_setting = {(pair.kinds, pair.setting): pair for pair in pairs}
     step = BAR * len(settings) + GAP
     with styled():
         figure = Figure(figsize=(9.0, HEAD + step * len(names)), layout="constrained")
         panel = figure.add_subplot()
         for number, setting in enumerate(settings):
             for place, kinds in enumerate(names):
-                if (pair := found.get((kinds, setting))) is None:
+                if (pair := by_setting.get((kinds, setting))) is None:
                     continue
                 at, spread = place * step + number * BAR, pair.combined
                 label = setting_text(setting) if not place else None

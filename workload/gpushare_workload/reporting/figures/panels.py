@@ -10,9 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gpushare_workload.bench.plan import Load, SharingMode
-from gpushare_workload.bench.results.summary import Row
+from gpushare.kubectl.rules.trial.spread import Spread
+from gpushare_workload.backend.work import Load
+from gpushare_workload.mps.modes import SharingMode
 from gpushare_workload.reporting.style import GRIDS, KINDS, LINE_STYLES, MODES, SETTINGS, SOFT, depth_text
+from gpushare_workload.results.summary import Row
 
 PANEL_INCHES = (3.35, 2.75)
 HEAD_INCHES = 0.42
@@ -27,8 +29,8 @@ def loads(rows: Iterable[Row]) -> list[Load]:
 
 
 def modes(rows: Iterable[Row]) -> list[SharingMode]:
-    found = {row.case.mode for row in rows}
-    return [mode for mode in SharingMode if mode in found]
+    present = {row.case.mode for row in rows}
+    return [mode for mode in SharingMode if mode in present]
 
 
 @contextmanager
@@ -63,3 +65,10 @@ def grid(
 def samples(modes_: Iterable[SharingMode]) -> list[Artist]:
     """The samples of the modes for a legend."""
     return [Line2D([], [], label=MODES[mode], **LINE_STYLES[mode].line()) for mode in modes_]
+
+
+def points(line: Sequence[tuple[float, Spread]]) -> tuple[list[float], list[float], list[list[float]]]:
+    """(places, medians, bars from the least to the largest) of (place, spread), as `errorbar` takes them."""
+    spreads = [spread for _, spread in line]
+    bars = [[each.median - each.least for each in spreads], [each.largest - each.median for each in spreads]]
+    return [place for place, _ in line], [each.median for each in spreads], bars

@@ -6,8 +6,8 @@ from dataclasses import replace
 from matplotlib.figure import Figure
 
 from gpushare_workload.reporting.figures.panels import styled
-from gpushare_workload.reporting.files import Overlap, Timeline
 from gpushare_workload.reporting.style import SOFT, TEXT, process_colour, setting_text
+from gpushare_workload.results.files import Overlap, Setting, Timeline
 
 LANE, HEAD, BETWEEN = 0.26, 0.55, 0.62
 """Inches: of a process, of the axis, and of each panel's title."""
@@ -19,22 +19,22 @@ def timeline(timelines: Sequence[Timeline], overlaps: Sequence[Overlap]) -> Figu
     shown = _shown(timelines)
     if not shown:
         return None
-    height = HEAD + sum(BETWEEN + LANE * one.processes for one in shown)
+    height = HEAD + sum(BETWEEN + LANE * drawn.processes for drawn in shown)
     with styled():
         figure = Figure(figsize=(10.0, height), layout="constrained")
         panels = figure.subplots(
-            len(shown), 1, sharex=True, squeeze=False, height_ratios=[one.processes + 0.5 for one in shown]
+            len(shown), 1, sharex=True, squeeze=False, height_ratios=[drawn.processes + 0.5 for drawn in shown]
         )[:, 0]
-        for panel, one in zip(panels, shown, strict=True):
-            for index in range(one.processes):
-                bars = [(start, end - start) for process, start, end in one.pieces if process == index]
+        for panel, drawn in zip(panels, shown, strict=True):
+            for index in range(drawn.processes):
+                bars = [(start, end - start) for process, start, end in drawn.pieces if process == index]
                 panel.broken_barh(bars, (index - 0.36, 0.72), facecolors=process_colour(index), linewidth=0)
             panel.set_yticks(
-                range(one.processes), [f"process {index + 1}" for index in range(one.processes)], color=TEXT
+                range(drawn.processes), [f"process {index + 1}" for index in range(drawn.processes)], color=TEXT
             )
-            panel.set_ylim(one.processes - 0.4, -0.6)
+            panel.set_ylim(drawn.processes - 0.4, -0.6)
             panel.grid(visible=False, axis="y")
-            panel.set_title(_title(one, overlaps))
+            panel.set_title(_title(drawn, overlaps))
             panel.set_xlim(0, SHOWN_US)
         panels[-1].set_xlabel("µs, by the GPU's own clock", color=SOFT)
         return figure
@@ -43,23 +43,26 @@ def timeline(timelines: Sequence[Timeline], overlaps: Sequence[Overlap]) -> Figu
 def _shown(timelines: Sequence[Timeline]) -> list[Timeline]:
     """Uncapped timelines that differ in nothing but the sharing; of several such sets the one with most processes."""
     sets: dict[Timeline, dict[str, Timeline]] = {}
-    for one in timelines:
-        if one.setting.threads == 100 and one.pieces:
-            rest = replace(one, setting=replace(one.setting, sharing=""), pieces=())
-            sets.setdefault(rest, {})[one.setting.sharing] = one
+    for candidate in timelines:
+        if candidate.setting.threads == 100 and candidate.pieces:
+            rest = replace(candidate, setting=replace(candidate.setting, sharing=""), pieces=())
+            sets.setdefault(rest, {})[candidate.setting.sharing] = candidate
     if not sets:
         return []
-    best = max(sets, key=lambda it: (len(sets[it]), it.processes))
+    best = max(sets, key=lambda shared: (len(sets[shared]), shared.processes))
     return [sets[best][sharing] for sharing in ("time-slicing", "mps") if sharing in sets[best]]
 
 
-def _title(one: Timeline, overlaps: Sequence[Overlap]) -> str:
-    key = (one.setting, one.grid, one.depth, one.processes)
-    measured = [it for it in overlaps if (it.setting, it.grid, it.depth, it.processes) == key]
+def _title(drawn: Timeline, overlaps: Sequence[Overlap]) -> str:
+    measured = [overlap for overlap in overlaps if _key(overlap) == _key(drawn)]
     if not measured:
-        return setting_text(one.setting)
+        return setting_text(drawn.setting)
     last = measured[-1]
     return (
-        f"{setting_text(one.setting)}: {last.at_once.median:.2f} processes at once, "
+        f"{setting_text(drawn.setting)}: {last.at_once.median:.2f} processes at once, "
         f"{last.rate.median:,.0f} kernels per second together"
     )
+
+
+def _key(measured: Timeline | Overlap) -> tuple[Setting, str, int, int]:
+    return measured.setting, measured.grid, measured.depth, measured.processes

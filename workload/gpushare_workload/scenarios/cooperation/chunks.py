@@ -20,7 +20,7 @@ Buffers = NDArray[np.float32]
 Readings = NDArray[np.int16]
 LEFT, RIGHT, RESULT = range(3)
 TOLERANCE = 1e-3
-"""Of normalised values, which lie around 0: float compared with double."""
+"""Tolerance of normalised values, which lie around 0: float compared with double."""
 MISSING = -32768
 """What a sensor reports when it has no reading."""
 MISSING_EVERY = 997

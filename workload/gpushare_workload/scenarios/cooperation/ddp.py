@@ -77,18 +77,18 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
         ready = time.monotonic()
         with GpuWatch() as seen:
             ranks: list[TrainingResult] = team.results(COLLECTIVE_SECONDS + settings.all_steps)
-    slowest = [max(each) for each in zip(*(it.seconds for it in ranks), strict=True)]
+    slowest = [max(seconds) for seconds in zip(*(rank.seconds for rank in ranks), strict=True)]
     rows = settings.ranks * settings.batch * settings.steps
     events.emit(
         "measured",
         ranks=settings.ranks,
-        devices=[it.device for it in ranks],
+        devices=[rank.device for rank in ranks],
         steps=settings.steps,
         rows_of_each_rank=settings.batch,
         parameters=ranks[0].parameters,
         startup_seconds=round(ready - began, 3),
-        **summarised([{"wall_seconds": it, "rows_per_second": rows / it} for it in slowest]),
+        **summarised([{"wall_seconds": seconds, "rows_per_second": rows / seconds} for seconds in slowest]),
         first_gpu_busy_percent=seen.busy_percent,
-        losses=[it.loss for it in ranks],
-        difference_from_one_process=max(it.difference for it in ranks),
+        losses=[rank.loss for rank in ranks],
+        difference_from_one_process=max(rank.difference for rank in ranks),
     )

@@ -63,9 +63,9 @@ class Copies(StrEnum):
     """How the GPU's stage copies a chunk."""
 
     PAGEABLE = "pageable"
-    """In one piece, from and to ordinary memory."""
+    """One piece, from and to ordinary memory."""
     OVERLAPPED = "overlapped"
-    """In several pieces, from and to page-locked memory."""
+    """Several pieces, from and to page-locked memory."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +110,7 @@ def run(
         serial: list[dict[str, Any]] = []
         piped: dict[tuple[Copies, int, int], list[dict[str, Any]]] = {}
         for _ in range(arguments.repeats):
-            alone, found = _serial(plan, arguments, stop)
+            alone, alone_results = _serial(plan, arguments, stop)
             serial.append(alone)
             for form in product(arguments.copies, arguments.prepare, arguments.finish):
                 copies, preparing, finishing = form
@@ -119,7 +119,7 @@ def run(
                 staged, others = _piped(
                     cut, counts, arguments, stop, targets or (prepare_chunks, compute_chunks, finish_chunks)
                 )
-                if not np.allclose(found[:, 0], others[:, 0], rtol=1e-6):
+                if not np.allclose(alone_results[:, 0], others[:, 0], rtol=1e-6):
                     raise WrongError(f"{name}: the pipeline's sums differ from those of one process")
                 gain = alone["wall_seconds"] / staged["wall_seconds"]
                 piped.setdefault(form, []).append({**staged, "times_as_fast": gain})
@@ -136,10 +136,10 @@ def _serial(plan: ChunkPlan, arguments: argparse.Namespace, stop: Stop) -> Run:
         team.go()
         with watch as seen:
             ready = time.monotonic()
-            [(known, found, spent)] = team.results(STALL_SECONDS + plan.chunks)
+            [(known, results, spent)] = team.results(STALL_SECONDS + plan.chunks)
             seconds = time.monotonic() - ready
-    figures = _figures(plan, "serial", known, ready - began, seconds, found)
-    return {**figures, "gpu_busy_percent": seen.busy_percent, "busy": _busy(spent, seconds, [1, 1, 1])}, found
+    figures = _figures(plan, "serial", known, ready - began, seconds, results)
+    return {**figures, "gpu_busy_percent": seen.busy_percent, "busy": _busy(spent, seconds, [1, 1, 1])}, results
 
 
 def _piped(
@@ -151,10 +151,10 @@ def _piped(
 ) -> Run:
     """`workers` of each stage."""
     flow = Flow(plan.chunks, workers, arguments.queue)
-    buffers, found = SharedArray((flow.slots, 3, plan.chunk), np.float32), SharedArray((plan.chunks, 2))
+    buffers, shared_results = SharedArray((flow.slots, 3, plan.chunk), np.float32), SharedArray((plan.chunks, 2))
     began = time.monotonic()
     with Team(stop) as team:
-        for stage, (target, own) in enumerate(zip(targets, (None, arguments.backend, found), strict=True)):
+        for stage, (target, own) in enumerate(zip(targets, (None, arguments.backend, shared_results), strict=True)):
             for number in range(workers[stage]):
                 team.start(target, plan, buffers, own, name=f"{STAGES[stage]} {number}")
         watch = GpuWatch()
@@ -166,7 +166,7 @@ def _piped(
         results = iter(team.results(STALL_SECONDS))
     by_stage = [[next(results) for _ in range(count)] for count in workers]
     figures = {
-        **_figures(plan, "pipeline", by_stage[1][0][0], ready - began, seconds, found.array),
+        **_figures(plan, "pipeline", by_stage[1][0][0], ready - began, seconds, shared_results.array),
         "gpu_busy_percent": seen.busy_percent,
         "busy": _busy([sum(spent for _, spent in stage) for stage in by_stage], seconds, workers),
         "gpu_seconds": sum(spent for _, spent in by_stage[1]),
@@ -174,11 +174,11 @@ def _piped(
         "longest_queues": flow.longest,
         "buffers_mib": round(buffers.array.nbytes / MIB),
     }
-    return figures, found.array
+    return figures, shared_results.array
 
 
 def _figures(
-    plan: ChunkPlan, form: str, known: Identity, startup: float, seconds: float, found: Field
+    plan: ChunkPlan, form: str, known: Identity, startup: float, seconds: float, results: Field
 ) -> dict[str, Any]:
     return {
         "form": form,
@@ -187,7 +187,7 @@ def _figures(
         "elements": plan.elements,
         "chunks": plan.chunks,
         "pieces": plan.pieces,
-        "stored_mib": round(float(found[:, 1].sum()) / MIB, 1),
+        "stored_mib": round(float(results[:, 1].sum()) / MIB, 1),
         "startup_seconds": startup,
         "wall_seconds": seconds,
         "elements_per_second": plan.elements / seconds,
@@ -200,7 +200,7 @@ def _busy(spent: list[float], seconds: float, workers: list[int]) -> dict[str, f
 
 
 def _serial_target(worker: Worker, plan: ChunkPlan, choice: str) -> tuple[Identity, Field, list[float]]:
-    buffers, found = np.empty((3, plan.chunk), np.float32), np.empty((plan.chunks, 2))
+    buffers, results = np.empty((3, plan.chunk), np.float32), np.empty((plan.chunks, 2))
     preparing, computing, finishing = watches = [Stopwatch() for _ in STAGES]
     with worker.gpu(choice) as backend:
         _warm_up(plan, backend, buffers)
@@ -212,8 +212,8 @@ def _serial_target(worker: Worker, plan: ChunkPlan, choice: str) -> tuple[Identi
             with computing:
                 chunks.compute(plan, index, buffers, backend)
             with finishing:
-                found[index] = _row(chunks.finish(plan, index, buffers))
-        return identity(backend), found, [it.seconds for it in watches]
+                results[index] = _row(chunks.finish(plan, index, buffers))
+        return identity(backend), results, [watch.seconds for watch in watches]
 
 
 def prepare_chunks(worker: Worker, plan: ChunkPlan, buffers: SharedArray, _: None) -> tuple[Identity, float]:
@@ -229,11 +229,13 @@ def compute_chunks(worker: Worker, plan: ChunkPlan, buffers: SharedArray, choice
         return identity(backend), spent
 
 
-def finish_chunks(worker: Worker, plan: ChunkPlan, buffers: SharedArray, found: SharedArray) -> tuple[Identity, float]:
+def finish_chunks(
+    worker: Worker, plan: ChunkPlan, buffers: SharedArray, results: SharedArray
+) -> tuple[Identity, float]:
     """The third stage: checks the results, and writes what became of each chunk."""
 
     def finish(task: StageTask) -> None:
-        found.array[task.item] = _row(chunks.finish(plan, task.item, buffers.array[task.slot]))
+        results.array[task.item] = _row(chunks.finish(plan, task.item, buffers.array[task.slot]))
 
     return {}, _work(worker, finish)
 

@@ -68,11 +68,11 @@ def run(
         problem, 1, HaloTransport.HOST, arguments.backend, arguments.tolerance, arguments.sweeps, arguments.look_every
     )
     transports = list(arguments.halos or HaloTransport)
-    one: list[JacobiResult] = []
+    single: list[JacobiResult] = []
     several: dict[HaloTransport, list[JacobiResult]] = {transport: [] for transport in transports}
     for _ in range(arguments.repeats):
-        one.append(refine(alone, stop))
-        _check_converged(alone, one[-1])
+        single.append(refine(alone, stop))
+        _check_converged(alone, single[-1])
         for transport in list(transports):
             stop.check()
             settings = replace(alone, parts=arguments.processes, transport=transport)
@@ -84,10 +84,10 @@ def run(
                 events.emit("left-out", halos=transport, reason=str(error))
                 transports.remove(transport)
                 continue
-            _check_same(settings, several[transport][-1], one[-1])
-    _emit(events, alone, one, one)
+            _check_same(settings, several[transport][-1], single[-1])
+    _emit(events, alone, single, single)
     for transport in transports:
-        _emit(events, replace(alone, parts=arguments.processes, transport=transport), several[transport], one)
+        _emit(events, replace(alone, parts=arguments.processes, transport=transport), several[transport], single)
 
 
 def _check_same(settings: JacobiSettings, refined: JacobiResult, reference: JacobiResult) -> None:

@@ -34,15 +34,15 @@ class TrainingSettings:
 
     ranks: int
     device: str
-    """cuda or cpu."""
+    """The device: cuda or cpu."""
     steps: int
-    """Of each of `repeats`, which follow `warmup` steps."""
+    """Steps of each of `repeats`, which follow `warmup` steps."""
     warmup: int
     repeats: int
     batch: int
     """Rows for each rank."""
     width: int
-    """Of the model's hidden layers."""
+    """The width of the model's hidden layers."""
     seed: int
 
     @property
@@ -58,7 +58,7 @@ class TrainingResult:
     loss: float
     parameters: int
     seconds: tuple[float, ...]
-    """Of each repeat."""
+    """Seconds of each repeat."""
     difference: float
     """Largest relative difference of any parameter from that of one process."""
 
@@ -129,7 +129,7 @@ def _train(
     torch: Any, distributed: Any, worker: Worker, settings: TrainingSettings, device: Any, name: str
 ) -> TrainingResult:
     rows, target = _data(torch, settings, device)
-    mine = slice(worker.index * settings.batch, (worker.index + 1) * settings.batch)
+    batch = slice(worker.index * settings.batch, (worker.index + 1) * settings.batch)
     model = _model(torch, settings, device)
     parallel = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE / settings.width)
@@ -140,12 +140,12 @@ def _train(
         with watch:
             for _ in range(steps):
                 _end_together(torch, distributed, worker, device)
-                loss = _step(torch, parallel, optimizer, rows[mine], target[mine])
+                loss = _step(torch, parallel, optimizer, rows[batch], target[batch])
         seconds.append(watch.seconds)
     difference = _difference(model, _train_alone(torch, settings, device, rows, target))
     if not difference <= TOLERANCE:
         raise WrongError(f"parameters differ by {difference:g} from those that one process trained on all of the data")
-    parameters = sum(it.numel() for it in model.parameters())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     return TrainingResult(name, loss, parameters, tuple(seconds[1:]), difference)
 
 
@@ -157,9 +157,9 @@ def _train_alone(torch: Any, settings: TrainingSettings, device: Any, rows: Any,
     return model
 
 
-def _difference(one: Any, other: Any) -> float:
+def _difference(model: Any, other: Any) -> float:
     """The largest, relative to the largest value of the same parameter."""
-    pairs = [(a.detach(), b.detach()) for a, b in zip(one.parameters(), other.parameters(), strict=True)]
+    pairs = [(a.detach(), b.detach()) for a, b in zip(model.parameters(), other.parameters(), strict=True)]
     return max(float((a - b).abs().max() / b.abs().max().clamp(min=SMALLEST)) for a, b in pairs)
 
 

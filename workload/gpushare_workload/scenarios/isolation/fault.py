@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--fault",
-        choices=[it.value for it in KernelFault],
+        choices=[kind.value for kind in KernelFault],
         default=KernelFault.ILLEGAL_ADDRESS.value,
         help="how the kernel of `faulty` fails (default: %(default)s)",
     )

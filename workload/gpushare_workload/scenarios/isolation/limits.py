@@ -28,7 +28,7 @@ NAME = "limits"
 ABOVE = 64 * MIB
 """How far above the limit an allocation is tried: more than any rounding, little enough to prove the bound."""
 TOLERANCE = 1.05
-"""Of the fraction of the peak. The peak counts with the highest clock that CUDA shows; a GPU may exceed it briefly."""
+"""A tolerance: the peak counts with the highest clock that CUDA shows, and a GPU may exceed that briefly."""
 
 MeasureRate = Callable[[Callable[[], None], Callable[[], None], float], float]
 """`measure(launch, wait, seconds)`: launches per second."""

@@ -13,7 +13,7 @@ from gpushare_workload.scenarios.options import check_bounds
 
 VECTORS = 8
 PAUSE_SECONDS = 0.02
-"""Between two checks, so that eight neighbours fit on two CPU cores."""
+"""Time between two checks, so that eight neighbours fit on two CPU cores."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -76,23 +76,23 @@ def run(
                 raise WrongError(f"{size} bytes were allocated at once, only {free} were free")
         rows = np.arange(arguments.chunks * arguments.chunk * MIB // 4, dtype=np.uint32) % PERIOD
         data: Floats = rows.astype(np.float32).reshape(arguments.chunks, -1)
-        found: dict[str, list[dict[str, Any]]] = {way: [] for way in arguments.ways if way != "whole"}
-        with progress(len(found) * arguments.repeats, NAME) as advance:
+        by_way: dict[str, list[dict[str, Any]]] = {way: [] for way in arguments.ways if way != "whole"}
+        with progress(len(by_way) * arguments.repeats, NAME) as advance:
             for _ in range(arguments.repeats):
-                for way in list(found):
+                for way in list(by_way):
                     stop.check()
                     try:
-                        found[way].append({"gib_per_second": _pass(backend, way, data, size, arguments, stop)})
+                        by_way[way].append({"gib_per_second": _pass(backend, way, data, size, arguments, stop)})
                     except UnsupportedError as error:
                         events.emit("left-out", way=way, reason=str(error))
-                        del found[way]
+                        del by_way[way]
                     except GpuError as error:
                         if way != "managed":
                             raise
                         events.emit("measured", way=way, **common, refused=True, code=error.code)
-                        del found[way]
+                        del by_way[way]
                     advance(1)
-        for way, runs in found.items():
+        for way, runs in by_way.items():
             events.emit("measured", way=way, **common, refused=False, **summarised(runs))
 
 

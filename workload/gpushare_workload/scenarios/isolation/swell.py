@@ -41,7 +41,7 @@ KERNEL_MS, SHORTEST_MS = 5.0, 0.1
 
 
 class PeakTimes(StrEnum):
-    """When the processes need their peaks."""
+    """The times at which the processes need their peaks."""
 
     TOGETHER = "together"
     IN_TURNS = "in-turns"
@@ -85,13 +85,13 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     check_bounds(arguments, processes=1, low=0, high=0, busy=KERNEL_MS, retry=1, duration=0.05, repeats=1)
     if not arguments.low < arguments.high <= 100:
         raise ValueError(f"--high {arguments.high:g}: must be above --low {arguments.low:g}, and at most 100")
-    found: dict[PeakTimes, list[dict[str, Any]]] = {peaks: [] for peaks in arguments.peaks}
-    with progress(len(found) * arguments.repeats, NAME) as advance:
+    by_peaks: dict[PeakTimes, list[dict[str, Any]]] = {peaks: [] for peaks in arguments.peaks}
+    with progress(len(by_peaks) * arguments.repeats, NAME) as advance:
         for _ in range(arguments.repeats):
-            for peaks in found:
-                found[peaks].append(_once(arguments, peaks, stop))
+            for peaks in by_peaks:
+                by_peaks[peaks].append(_once(arguments, peaks, stop))
                 advance(1)
-    for peaks, runs in found.items():
+    for peaks, runs in by_peaks.items():
         events.emit("measured", peaks=peaks, processes=arguments.processes, **summarised(runs))
 
 
@@ -99,30 +99,29 @@ def _once(arguments: argparse.Namespace, peaks: PeakTimes, stop: Stop) -> dict[s
     with Team(stop) as team:
         for _ in range(arguments.processes):
             team.start(swell, arguments, peaks)
-        frees = dict(team.receive(WAIT_SECONDS) for _ in range(arguments.processes))
         # All see the same GPU, or have equal limits: the least counts, since contexts take memory too.
-        for index in range(arguments.processes):
-            team.send(index, min(frees.values()))
+        free: int = min(team.gather(WAIT_SECONDS))
+        team.send_all(free)
         watch = GpuWatch()
         team.go()
         with watch as seen:
             results: list[SwellResult] = team.results(arguments.duration + WAIT_SECONDS)
-    return figures(results, min(frees.values()), seen.peak_mib)
+    return figures(results, free, seen.peak_mib)
 
 
 def figures(results: list[SwellResult], free: int, gpu_peak_mib: int | None) -> dict[str, Any]:
     """`free`: bytes that one process could have had; `gpu_peak_mib` as NVML saw it. Pure."""
-    seconds = max(it.seconds for it in results)
-    allocations = [each for it in results for each in it.allocations]
+    seconds = max(result.seconds for result in results)
+    allocations = [each for result in results for each in result.allocations]
     return {
         **results[0].identity,
-        "cycles_per_second": sum(it.cycles for it in results) / seconds,
-        "fewest_cycles": min(it.cycles for it in results),
-        "refused": float(sum(it.refused for it in results)),
-        "waited_part": sum(it.waited for it in results) / sum(it.seconds for it in results),
+        "cycles_per_second": sum(result.cycles for result in results) / seconds,
+        "fewest_cycles": min(result.cycles for result in results),
+        "refused": float(sum(result.refused for result in results)),
+        "waited_part": sum(result.waited for result in results) / sum(result.seconds for result in results),
         "allocation_ms": statistics.median(allocations) * 1000 if allocations else None,
         "free_mib": free // MIB,
-        "sum_of_peaks_mib": sum(it.peak for it in results) // MIB,
+        "sum_of_peaks_mib": sum(result.peak for result in results) // MIB,
         "most_in_use_mib": gpu_peak_mib,
     }
 
@@ -172,7 +171,7 @@ class Cycle:
         self.allocations: list[float] = []
 
     def run(self, seconds: float, late: float, kept: bool) -> None:
-        """For `seconds`, of which the first `late` are spent without a peak. `kept`: the first peak is never freed."""
+        """Runs for `seconds`, the first `late` of them without a peak. `kept`: the first peak is never freed."""
         began = self._clock()
         end = began + seconds
         self._compute(late, end)

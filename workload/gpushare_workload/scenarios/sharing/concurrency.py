@@ -1,5 +1,6 @@
-"""From the records of launches to the processes that ran kernels at the same time. Pure; times in ns of one clock."""
+"""The processes that ran kernels at the same time, by the records of their launches. Pure; times in ns of one clock."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,7 +9,7 @@ from gpushare_workload.backend.interface import LaunchRecord
 from gpushare_workload.events import WrongError
 
 Records = Sequence[Sequence[LaunchRecord]]
-"""Of each process."""
+"""The records of each process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ def window(processes: Records) -> tuple[int, int]:
     """The time in which every process has records. Raises WrongError if there is none."""
     if not processes or not all(processes):
         raise WrongError("a process recorded no launch: choose a longer --duration")
-    begin = max(min(it.start for it in one) for one in processes)
-    end = min(max(it.end for it in one) for one in processes)
+    begin = max(min(record.start for record in records) for records in processes)
+    end = min(max(record.end for record in records) for records in processes)
     if begin >= end:
         raise WrongError("the recorded launches of the processes have no time in common: choose more --records")
     return begin, end
@@ -46,7 +47,7 @@ def of(processes: Records) -> Concurrency:
     begin, end = window(processes)
     edges: list[tuple[int, int]] = []
     for records in processes:
-        for start, stop in _merged([piece for it in records for piece in running(it)]):
+        for start, stop in _merged([piece for record in records for piece in running(record)]):
             low, high = max(start, begin), min(stop, end)
             if low < high:
                 edges += [(low, 1), (high, -1)]
@@ -84,7 +85,8 @@ def sms(processes: Records) -> list[frozenset[int]]:
 
 def of_several(used: Sequence[frozenset[int]]) -> frozenset[int]:
     """The SMs that more than one process used."""
-    return frozenset(sm for number, one in enumerate(used) for sm in one if any(sm in it for it in used[number + 1 :]))
+    counts = Counter(sm for sms in used for sm in sms)
+    return frozenset(sm for sm, processes in counts.items() if processes > 1)
 
 
 def timeline(processes: Records, most_us: float, launches: int) -> list[tuple[int, float, float]]:

@@ -27,7 +27,7 @@ from gpushare_workload.scenarios.progress import progress
 NAME = "graph"
 MODES = ("launches", "graph")
 WAIT_SECONDS = 120.0
-"""More than the passes take: a worker that hangs is an error."""
+"""More time than the passes take: a worker that hangs is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class GraphTiming:
     backend: str
     timed: bool
     seconds: tuple[float, ...]
-    """Of each repeat."""
+    """Seconds of each repeat."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -78,10 +78,11 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
             advance(1)
             kernels = arguments.kernels * arguments.passes
             # Of each pass, the mean of the processes, which run it at the same time.
-            passes = [statistics.mean(one) / kernels * 1e6 for one in zip(*(it.seconds for it in figures), strict=True)]
-            slowest = max(statistics.median(it.seconds) for it in figures) / kernels * 1e6
+            of_passes = zip(*(run.seconds for run in figures), strict=True)
+            passes = [statistics.mean(seconds) / kernels * 1e6 for seconds in of_passes]
+            slowest = max(statistics.median(run.seconds) for run in figures) / kernels * 1e6
             before = before or passes
-            faster = [one / other for one, other in zip(before, passes, strict=True)]
+            faster = [launched / replayed for launched, replayed in zip(before, passes, strict=True)]
             events.emit(
                 "measured",
                 mode=mode,

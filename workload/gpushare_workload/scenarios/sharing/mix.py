@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind, Peaks, Work, implausible
 from gpushare_workload.events import JsonLines, WrongError
-from gpushare_workload.gpus.mps import limited, reachable_daemon
 from gpushare_workload.gpus.utilisation import GpuWatch
+from gpushare_workload.mps.modes import limited, reachable_daemon
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import Team
 from gpushare_workload.processes.worker import Worker
@@ -34,9 +34,9 @@ from gpushare_workload.scenarios.progress import progress
 
 NAME = "mix"
 LEAD_SECONDS = 0.05
-"""From the request of a run to its common start: longer than the message takes."""
+"""Time from the request of a run to its common start: longer than the message takes."""
 WAIT_SECONDS = 60.0
-"""More than a run takes: a worker that hangs is an error."""
+"""More time than a run takes: a worker that hangs is an error."""
 SHORTEST_SECONDS = 0.01
 """Even a slow launch can end within this time."""
 KINDS = tuple(LoadKind)
@@ -73,7 +73,7 @@ class TimedRun:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """By thread limit and entry, one value for each repeat."""
+    """One value by thread limit and entry for each repeat."""
 
     program: ProgramInfo
     rates: dict[tuple[float, Entry], list[tuple[float, ...]]]
@@ -114,7 +114,7 @@ def _measure_all(
         for _ in range(SIDES):
             team.start(serve, arguments, environment=limited(percent))
         team.go()
-        programs = [message for _, message in (team.receive(WAIT_SECONDS) for _ in range(SIDES))]
+        programs: list[ProgramInfo] = team.gather(WAIT_SECONDS)
         if before is None:
             events.emit("started", pairs=len(PLAN), repeats=arguments.repeats)
         watch = GpuWatch()
@@ -122,9 +122,7 @@ def _measure_all(
             with watch as seen:
                 rates.setdefault((percent, entry), []).append(_measure(team, entry, arguments.duration))
             busy.setdefault((percent, entry), []).append(seen.busy_percent)
-        for side in range(SIDES):
-            team.send(side, None)
-        team.results(WAIT_SECONDS)
+        team.finish(WAIT_SECONDS)
     return Measured(programs[0], rates, busy)
 
 
@@ -160,10 +158,8 @@ def serve(worker: Worker, arguments: argparse.Namespace) -> None:
 def _measure(team: Team, kinds: Entry, seconds: float) -> tuple[float, ...]:
     """Launches per second of each side."""
     begin = time.monotonic() + LEAD_SECONDS
-    for side, kind in enumerate(kinds):
-        team.send(side, TimedRun(kind, begin, seconds))
-    answers = dict(team.receive(seconds + WAIT_SECONDS) for _ in kinds)
-    return tuple(answers[side] for side in range(len(kinds)))
+    runs = {side: TimedRun(kind, begin, seconds) for side, kind in enumerate(kinds)}
+    return tuple(team.ask(runs, seconds + WAIT_SECONDS).values())
 
 
 def slowdown(alone: Sequence[float], beside: Sequence[float]) -> float:
@@ -179,7 +175,7 @@ def combined(rates: Sequence[float], alone: Sequence[float]) -> float:
 
 
 def verdict(combined_: Sequence[float]) -> str:
-    """By the combined throughputs of all repeats: the worst of them has to be complementary, the best alike. Pure."""
+    """The verdict on all repeats' combined throughputs: the worst has to be complementary, the best alike. Pure."""
     if min(combined_) >= COMPLEMENTARY:
         return "complementary"
     return "alike" if max(combined_) <= ALIKE else "partly"
@@ -190,7 +186,7 @@ def _emit(measured: Measured, limits: Sequence[float], sharing: str, events: Jso
     for percent, entry in itertools.product(limits, PLAN):
         runs = rates[percent, entry]
         common = {"backend": program.backend, "timed": program.timed, "sharing": sharing, "threads_percent": percent}
-        seen = [one for one in measured.busy[percent, entry] if one is not None]
+        seen = [percent_busy for percent_busy in measured.busy[percent, entry] if percent_busy is not None]
         utilisation = {"gpu_busy_percent": round(statistics.median(seen), 1) if seen else None}
         for side, kind in enumerate(entry):
             beside = entry[1 - side] if len(entry) == SIDES else None

@@ -21,7 +21,7 @@ from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.interface import LaunchRecord
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.events import JsonLines, WrongError
-from gpushare_workload.gpus.mps import limited, reachable_daemon
+from gpushare_workload.mps.modes import limited, reachable_daemon
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import Team
 from gpushare_workload.processes.worker import Worker
@@ -37,7 +37,7 @@ LEAD_SECONDS = 0.05
 WAIT_SECONDS = 60.0
 SHORTEST_SECONDS = 0.01
 TIMELINE_US, TIMELINE_LAUNCHES = 3000.0, 400
-"""Of the picture: its length, and the most launches in it."""
+"""The picture: its length, and the most launches in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class RecordingInfo:
     backend: str
     timed: bool
     sms: int | None
-    """That CUDA shows it: its limit."""
+    """The SMs that CUDA shows the process: its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RecordRequest:
 
 
 Run = tuple[RecordedRun, ...]
-"""Of each process."""
+"""The figures of each process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,15 +96,13 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
                 for _ in range(arguments.processes):
                     team.start(serve, arguments, environment=limited(percent))
                 team.go()
-                infos = [message for _, message in (team.receive(WAIT_SECONDS) for _ in range(arguments.processes))]
+                infos: list[RecordingInfo] = team.gather(WAIT_SECONDS)
                 runs: dict[int, list[Run]] = {count: [] for count in counts}
                 for _ in range(arguments.repeats):
                     for count in counts:
                         runs[count].append(_run(team, count, arguments.duration))
                         advance(1)
-                for index in range(arguments.processes):
-                    team.send(index, None)
-                team.results(WAIT_SECONDS)
+                team.finish(WAIT_SECONDS)
             for count in counts:
                 _emit(infos[0], sharing, percent, arguments, runs[count], events)
 
@@ -138,10 +136,8 @@ def serve(worker: Worker, arguments: argparse.Namespace) -> None:
 
 def _run(team: Team, processes: int, seconds: float) -> Run:
     begin = time.monotonic() + LEAD_SECONDS
-    for index in range(processes):
-        team.send(index, RecordRequest(begin, seconds))
-    answers = dict(team.receive(seconds + WAIT_SECONDS) for _ in range(processes))
-    return tuple(answers[index] for index in range(processes))
+    requests = dict.fromkeys(range(processes), RecordRequest(begin, seconds))
+    return tuple(team.ask(requests, seconds + WAIT_SECONDS).values())
 
 
 def _emit(
@@ -152,10 +148,10 @@ def _emit(
     runs: Sequence[Run],
     events: JsonLines,
 ) -> None:
-    recorded = [[one.records for one in run] for run in runs]
-    found = [concurrency.of(one) for one in recorded]
-    rates = [sum(one.launches_per_second for one in run) for run in runs]
-    sms = [concurrency.sms(one) for one in recorded]
+    recorded = [[process.records for process in run] for run in runs]
+    figures = [concurrency.of(records) for records in recorded]
+    rates = [sum(process.launches_per_second for process in run) for run in runs]
+    sms = [concurrency.sms(records) for records in recorded]
     common = {
         "backend": info.backend,
         "timed": info.timed,
@@ -170,7 +166,7 @@ def _emit(
         **common,
         repeats=len(runs),
         **Spread.of(rates).rounded("launches_per_second", 1),
-        **concurrency_of(found),
+        **concurrency_of(figures),
         sms_shown=info.sms,
         sms_of_each=[len(each) for each in sms[-1]],
         sms_in_all=len(frozenset().union(*sms[-1])),
@@ -182,8 +178,8 @@ def _emit(
         events.emit("timeline", **common, microseconds=[[index, *piece] for index, *piece in pieces])
 
 
-def concurrency_of(found: Sequence[Concurrency]) -> dict[str, float]:
+def concurrency_of(runs: Sequence[Concurrency]) -> dict[str, float]:
     """The fields that say how many processes ran at once: the median over the runs, and the extremes."""
-    means = Spread.of([it.mean for it in found]).rounded("at_once", 3)
-    running = Spread.of([100 * it.running_share for it in found]).rounded("any_running_percent", 1)
-    return means | {"at_once_most": max(it.most for it in found)} | running
+    means = Spread.of([run.mean for run in runs]).rounded("at_once", 3)
+    running = Spread.of([100 * run.running_share for run in runs]).rounded("any_running_percent", 1)
+    return means | {"at_once_most": max(run.most for run in runs)} | running

@@ -88,13 +88,10 @@ def _place(what: str, pinned: Sequence[str], arguments: argparse.Namespace, even
         for uuid in pinned:
             team.start(occupy, arguments.backend, arguments.seed, arguments.elements, environment={VARIABLE: uuid})
         team.go()
-        answers = dict(team.receive(WAIT_SECONDS) for _ in pinned)
-        placed: list[PlacedProcess] = [answers[index] for index in range(len(pinned))]
+        placed: list[PlacedProcess] = team.gather(WAIT_SECONDS)
         # All of them are on their GPUs now, and stay there until they receive a message.
         listed = {uuid: inventory.processes(uuid) for uuid in set(pinned)}
-        for index in range(len(pinned)):
-            team.send(index, None)
-        team.results(WAIT_SECONDS)
+        team.finish(WAIT_SECONDS)
     for uuid, process in zip(pinned, placed, strict=True):
         pids = listed[uuid]
         events.emit(

@@ -85,13 +85,13 @@ def run(
     plan = [
         (mode, workers) for mode in arguments.modes for workers in arguments.workers[: None if mode in SIZED else 1]
     ]
-    found: dict[tuple[str, int], list[dict[str, Any]]] = {entry: [] for entry in plan}
+    by_mode: dict[tuple[str, int], list[dict[str, Any]]] = {entry: [] for entry in plan}
     for repeat in range(arguments.repeats):
         for mode, workers in plan:
             stop.check()
-            found[mode, workers].append(_once(mode, modes[mode], replace(job, workers=workers), expected))
+            by_mode[mode, workers].append(_once(mode, modes[mode], replace(job, workers=workers), expected))
             if repeat == arguments.repeats - 1:
-                events.emit("measured", **summarised(found[mode, workers]), cores=len(os.sched_getaffinity(0)))
+                events.emit("measured", **summarised(by_mode[mode, workers]), cores=len(os.sched_getaffinity(0)))
 
 
 def _once(mode: str, run_mode: Callable[[PoolJob], ModeResult], job: PoolJob, expected: Vector) -> dict[str, Any]:

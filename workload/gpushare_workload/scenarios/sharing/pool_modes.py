@@ -40,7 +40,7 @@ class PoolJob:
     clients: int
     stop: Stop
     prepare_seconds: float = 0.0
-    """Of a CPU core, for each task."""
+    """Seconds of a CPU core for each task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def pair(job: PoolJob) -> ModeResult:
         "together_tasks_per_second": round(sum(_rate(worker) for worker in both), 1),
     }
     results = [_mode_result([worker], 2, figures) for worker in both]
-    return replace(results[0], sums=[it.sums[0] for it in results])
+    return replace(results[0], sums=[result.sums[0] for result in results])
 
 
 def process_per_task(job: PoolJob) -> ModeResult:
@@ -130,7 +130,7 @@ def ceiling(job: PoolJob) -> ModeResult:
     with Team(job.stop) as team:
         for number in range(job.clients):
             team.start(_client, job.backend, name=f"client {number}")
-        team.go(START_SECONDS + CLIENT_SECONDS * job.clients, everybody=False)
+        team.go(START_SECONDS + CLIENT_SECONDS * job.clients, every_member=False)
         outcomes = team.outcomes(TASK_SECONDS)
     return count_accepted(outcomes)
 
@@ -140,13 +140,13 @@ def count_accepted(outcomes: Sequence[Outcome]) -> ModeResult:
     for number, outcome in enumerate(outcomes):
         if not isinstance(outcome, Done | Refused):
             raise WorkerError(f"client {number} {describe(outcome)}")
-    accepted = [it.value for it in outcomes if isinstance(it, Done)]
-    refused = [it for it in outcomes if isinstance(it, Refused)]
+    accepted = [outcome.value for outcome in outcomes if isinstance(outcome, Done)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
     figures = {
         "clients": len(outcomes),
         "accepted": len(accepted),
         "refused": len(refused),
-        "refusals": {f"CUDA error {code}": count for code, count in Counter(it.code for it in refused).items()},
+        "refusals": dict(Counter(f"CUDA error {outcome.code}" for outcome in refused)),
     }
     known, memory = accepted[0] if accepted else ({}, None)
     return ModeResult([], known, len(accepted), memory, figures)

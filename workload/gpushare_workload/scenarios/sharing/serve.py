@@ -34,7 +34,7 @@ from gpushare_workload.scenarios.progress import progress
 NAME = "serve"
 PERCENTILES = (50, 90, 99)
 MOST_REQUESTS = 10_000_000
-"""As many as fit comfortably in memory."""
+"""The most that fit comfortably in memory."""
 OVERTIME = 1.0
 """Requests that are due within the duration are served for this multiple of it after its end; then they are
 unserved."""
@@ -74,7 +74,7 @@ def run(
             f"--rate {arguments.rate} for --duration {arguments.duration} s: at most {MOST_REQUESTS} requests"
         )
     start_at = common_start.parse(arguments.start_at)
-    due = [float(it) for it in poisson_arrivals(arguments.rate, arguments.duration, arguments.seed)]
+    due = [float(arrival) for arrival in poisson_arrivals(arguments.rate, arguments.duration, arguments.seed)]
     with closing(open_backend(arguments.backend)) as backend:
         task = backend.prepare(options.work_of(arguments, backend.device(), LoadKind(arguments.kind)))
         launches = 0
@@ -146,7 +146,7 @@ def serve(
     for number, moment in enumerate(due):
         if stop.wait(began + moment - clock()) or clock() - began > limit:
             now = clock() - began
-            waiting = [now - it for it in due[number:] if it <= now]
+            waiting = [now - arrival for arrival in due[number:] if arrival <= now]
             served.unserved = len(waiting)
             served.latencies += waiting
             break

@@ -67,15 +67,15 @@ def _kernels(
     with ExitStack() as stack:
         tasks = [stack.enter_context(closing(backend.prepare(work))) for _ in range(arguments.kernels)]
         backend.timed_launches([(task, lane) for lane, task in enumerate(tasks)])  # loads the kernel, makes the streams
-        one = list[float]()
+        on_one = list[float]()
         for streams in (1, arguments.streams):
             runs: list[list[Span]] = []
             for _ in range(arguments.repeats):
                 stop.check()
                 runs.append(backend.timed_launches([(task, at % streams) for at, task in enumerate(tasks)]))
                 advance(1)
-            extents = [extent_ms(it) for it in runs]
-            one = one or extents
+            extents = [extent_ms(spans) for spans in runs]
+            on_one = on_one or extents
             events.emit(
                 "measured",
                 what="kernels",
@@ -85,7 +85,7 @@ def _kernels(
                 kernels=arguments.kernels,
                 kind=arguments.kind,
                 grid=arguments.grid,
-                **_figures(one, extents),
+                **_figures(on_one, extents),
             )
         for number, task in enumerate(tasks):
             if wrong := task.wrong(1 + 2 * arguments.repeats):
@@ -99,7 +99,7 @@ def _chunks(
     numbers = np.random.default_rng(arguments.seed).integers(0, LARGEST_VALUE, shape)
     data = numbers.astype(np.float32)
     expected = data + np.float32(arguments.chunk_iterations)
-    one = list[float]()
+    on_one = list[float]()
     for streams, pinned in ((1, True), (arguments.streams, True), (arguments.streams, False)):
         milliseconds = []
         for _ in range(arguments.repeats):
@@ -109,7 +109,7 @@ def _chunks(
                 raise WrongError(f"chunks on {streams} streams: {np.count_nonzero(done != expected)} values are wrong")
             milliseconds.append(took)
             advance(1)
-        one = one or milliseconds
+        on_one = on_one or milliseconds
         events.emit(
             "measured",
             what="copies and kernels",
@@ -119,17 +119,17 @@ def _chunks(
             pinned=pinned,
             chunks=arguments.chunks,
             chunk_bytes=4 * arguments.chunk_elements,
-            **_figures(one, milliseconds),
+            **_figures(on_one, milliseconds),
         )
 
 
 def extent_ms(spans: Sequence[Span]) -> float:
-    """ms from the first start to the last end; 0 without spans."""
-    return max((it.end for it in spans), default=0.0) - min((it.start for it in spans), default=0.0)
+    """Milliseconds from the first start to the last end; 0 without spans."""
+    return max((span.end for span in spans), default=0.0) - min((span.start for span in spans), default=0.0)
 
 
-def _figures(one: Sequence[float], several: Sequence[float]) -> dict[str, Any]:
+def _figures(on_one: Sequence[float], on_several: Sequence[float]) -> dict[str, Any]:
     """Over all runs: ms, and how many times as fast as the same run on one stream. No ratio where nothing took time."""
-    ratios = [before / after for before, after in zip(one, several, strict=True) if after]
+    ratios = [before / after for before, after in zip(on_one, on_several, strict=True) if after]
     faster = Spread.of(ratios).rounded("times_as_fast", 2) if ratios else {"times_as_fast": None}
-    return {**Spread.of(several).rounded("wall_ms", 4), **faster}
+    return {**Spread.of(on_several).rounded("wall_ms", 4), **faster}

@@ -26,8 +26,8 @@ from gpushare_workload.backend import Backend
 from gpushare_workload.backend.interface import identity
 from gpushare_workload.backend.work import Grid, LoadKind
 from gpushare_workload.events import JsonLines, WrongError
-from gpushare_workload.gpus.mps import limited, reachable_daemon
 from gpushare_workload.gpus.utilisation import GpuWatch
+from gpushare_workload.mps.modes import limited, reachable_daemon
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.processes.team import Team
 from gpushare_workload.processes.worker import Worker
@@ -39,9 +39,9 @@ from gpushare_workload.scenarios.sharing.serve import percentiles, poisson_arriv
 
 NAME = "trio"
 LEAD_SECONDS = 0.05
-"""From the request of a run to its common start: longer than the message takes."""
+"""Time from the request of a run to its common start: longer than the message takes."""
 WAIT_SECONDS = 60.0
-"""More than a run takes: a worker that hangs is an error."""
+"""More time than a run takes: a worker that hangs is an error."""
 SHORTEST_SECONDS = 0.05
 
 
@@ -91,17 +91,18 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
         raise ValueError(f"--rate {arguments.rate}: must be more than 0")
     limits = sorted({100.0, *arguments.threads}, reverse=True)
     options.check_threads(limits, reachable_daemon() is not None)
-    found: dict[tuple[float, Entry, Role], list[dict[str, Any]]] = {}
+    by_role: dict[tuple[float, Entry, Role], list[dict[str, Any]]] = {}
     with progress(len(PLAN) * arguments.repeats * len(limits), NAME) as advance:
         for repeat in range(arguments.repeats):
             for percent in limits:
-                _measure_all(arguments, percent, arguments.seed + repeat, stop, found)
+                _measure_all(arguments, percent, arguments.seed + repeat, stop, by_role)
                 advance(len(PLAN))
     sharing = "time-slicing" if reachable_daemon() is None else "mps"
-    for (percent, entry, role), runs in found.items():
-        alone = found[100.0, (role,), role]
+    for (percent, entry, role), runs in by_role.items():
+        alone = by_role[100.0, (role,), role]
         kept = [
-            {**one, "kept": one["per_second"] / whole["per_second"]} for one, whole in zip(runs, alone, strict=True)
+            {**figures, "kept": figures["per_second"] / whole["per_second"]}
+            for figures, whole in zip(runs, alone, strict=True)
         ]
         events.emit(
             "measured",
@@ -118,7 +119,7 @@ def _measure_all(
     percent: float,
     seed: int,
     stop: Stop,
-    found: dict[tuple[float, Entry, Role], list[dict[str, Any]]],
+    by_role: dict[tuple[float, Entry, Role], list[dict[str, Any]]],
 ) -> None:
     """Every entry of the plan once, with the training at one thread limit, in three new processes."""
     with Team(stop) as team:
@@ -130,15 +131,12 @@ def _measure_all(
         for entry in PLAN:
             timed = RoleRun(time.monotonic() + LEAD_SECONDS, arguments.duration, seed)
             with watch as seen:
-                for role in entry:
-                    team.send(ROLES.index(role), timed)
-                answers = dict(team.receive(arguments.duration + WAIT_SECONDS) for _ in entry)
+                requests = {ROLES.index(role): timed for role in entry}
+                answers = team.ask(requests, arguments.duration + WAIT_SECONDS)
             for role in entry:
                 figures = {**answers[ROLES.index(role)], "gpu_busy_percent": seen.busy_percent}
-                found.setdefault((percent, entry, role), []).append(figures)
-        for index in range(len(ROLES)):
-            team.send(index, None)
-        team.results(WAIT_SECONDS)
+                by_role.setdefault((percent, entry, role), []).append(figures)
+        team.finish(WAIT_SECONDS)
 
 
 Step = Callable[[], None]
@@ -150,7 +148,7 @@ def infer(worker: Worker, arguments: argparse.Namespace) -> None:
     """The target of the process that serves requests."""
 
     def measure(timed: RoleRun, step: Step) -> dict[str, Any]:
-        due = [float(it) for it in poisson_arrivals(arguments.rate, timed.seconds, timed.seed)]
+        due = [float(arrival) for arrival in poisson_arrivals(arguments.rate, timed.seconds, timed.seed)]
         served = serve(due, step, worker.stop, 2 * timed.seconds)
         latency = {name: value or 0.0 for name, value in percentiles(served.latencies).items()}
         answered = len(served.services)

@@ -129,8 +129,8 @@ class TrialPlan:
     def alone(self) -> list[TrialCase]:
         """One copy of each program by itself: what everything else is compared with."""
         return [
-            TrialCase(TrialMode.ALONE, tuple(int(place == one) for place in range(self.programs)))
-            for one in range(self.programs)
+            TrialCase(TrialMode.ALONE, tuple(int(place == program) for place in range(self.programs)))
+            for program in range(self.programs)
         ]
 
     @property
@@ -146,14 +146,14 @@ class TrialPlan:
 
 def news(texts: Iterable[str], said: set[str]) -> list[str]:
     """Those that were not said yet, in their order; they count as said from now on."""
-    found = [text for text in dict.fromkeys(texts) if text and text not in said]
-    said.update(found)
-    return found
+    unsaid = [text for text in dict.fromkeys(texts) if text and text not in said]
+    said.update(unsaid)
+    return unsaid
 
 
 def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, TrialCase] | None:
     """(repeat, case) to run next, given everything that has run; None: the trial is over."""
-    first = {one.case: one for one in outcomes if one.repeat == 0}
+    first = {outcome.case: outcome for outcome in outcomes if outcome.repeat == 0}
     stopped: set[TrialMode] = set()
     best = 1.0
     for number, stage in enumerate(plan.stages()):
@@ -166,15 +166,15 @@ def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, Tri
                 return None
             continue
         stopped |= {case.mode for case in stage if first[case].ending is not Ending.MEASURED}
-        found = [gains(first[case], outcomes) for case in stage]
-        gained = max((statistics.median(each) for each in found if each), default=0.0)
+        of_cases = [gains(first[case], outcomes) for case in stage]
+        gained = max((statistics.median(windows) for windows in of_cases if windows), default=0.0)
         if gained < best * MORE:
             break
         best = gained
-    kept = [case for case, one in first.items() if one.ending is Ending.MEASURED]
+    kept = [case for case, outcome in first.items() if outcome.ending is Ending.MEASURED]
     if all(case.mode is TrialMode.ALONE for case in kept):
         return None  # there is nothing to compare with them
-    ran = {(one.repeat, one.case) for one in outcomes}
+    ran = {(outcome.repeat, outcome.case) for outcome in outcomes}
     for repeat in range(1, plan.repeats):
         shuffle = random.Random(f"{plan.seed}/{repeat}")  # noqa: S311 - an order, no secret
         for case in shuffle.sample(kept, len(kept)):
@@ -185,22 +185,25 @@ def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, Tri
 
 def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
     """One sentence for each number of copies, or mode, that the trial left out or that did not work."""
-    found = [
-        f"{counted(one.case)} {TITLES[one.case.mode]}: {one.ending.value}{f' ({one.reason})' if one.reason else ''}"
-        for one in outcomes
-        if one.ending is not Ending.MEASURED
+    sentences = [
+        f"{counted(outcome.case)} {TITLES[outcome.case.mode]}: {outcome.ending.value}"
+        f"{f' ({outcome.reason})' if outcome.reason else ''}"
+        for outcome in outcomes
+        if outcome.ending is not Ending.MEASURED
     ]
-    ran = {one.case.copies for one in outcomes}
+    ran = {outcome.case.copies for outcome in outcomes}
     left = [stage[0] for stage in plan.stages()[1:] if stage and stage[0].copies not in ran]
     over = next_run(plan, outcomes) is None  # else it was interrupted, and nothing was left out for a reason
-    if left and over and all(one.ending is Ending.MEASURED for one in outcomes if one.case.mode is TrialMode.ALONE):
-        most = max((one.case.total for one in outcomes), default=1)
+    alone = (outcome.ending for outcome in outcomes if outcome.case.mode is TrialMode.ALONE)
+    if left and over and all(ending is Ending.MEASURED for ending in alone):
+        most = max((outcome.case.total for outcome in outcomes), default=1)
         numbers = ", ".join(str(case.total) for case in left)
-        if any(one.ending is Ending.MEASURED and one.case.total == most for one in outcomes):
-            found.append(f"{numbers} copies were not run: {most} brought less than {MORE - 1:.0%} more than fewer did")
+        if any(outcome.ending is Ending.MEASURED and outcome.case.total == most for outcome in outcomes):
+            why = f"{most} brought less than {MORE - 1:.0%} more than fewer did"
         else:
-            found.append(f"{numbers} copies were not run: {most} did not work")
-    return found
+            why = f"{most} did not work"
+        sentences.append(f"{numbers} copies were not run: {why}")
+    return sentences
 
 
 def gains(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
@@ -222,19 +225,19 @@ def work(outcome: CaseOutcome, alone: Mapping[int, float]) -> list[float]:
 
 def alone_rates(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[dict[int, float]]:
     """The rate of each program of the case alone, in the same repeat, window by window."""
-    found: dict[int, list[float]] = {}
-    for one in outcomes:
-        if one.case.mode is TrialMode.ALONE and one.repeat == outcome.repeat:
-            program = one.case.copies.index(1)
+    by_program: dict[int, list[float]] = {}
+    for other in outcomes:
+        if other.case.mode is TrialMode.ALONE and other.repeat == outcome.repeat:
+            program = other.case.copies.index(1)
             if outcome.case.copies[program]:
-                found[program] = [window.rates[program][0] for window in one.windows]
-    if len(found) < sum(1 for count in outcome.case.copies if count):
+                by_program[program] = [window.rates[program][0] for window in other.windows]
+    if len(by_program) < sum(1 for count in outcome.case.copies if count):
         return []
-    return [dict(zip(found, rates, strict=True)) for rates in zip(*found.values(), strict=False)]
+    return [dict(zip(by_program, rates, strict=True)) for rates in zip(*by_program.values(), strict=False)]
 
 
 def counted(case: TrialCase) -> str:
-    """Such as `4 copies`; of several programs `the pair` or `all 3 programs`, or `program 1`."""
+    """What runs in a case, such as `4 copies`; of several programs `the pair` or `all 3 programs`, or `program 1`."""
     if len(case.copies) > 1:
         together = "the pair" if len(case.copies) == 2 else f"all {len(case.copies)} programs"
         return f"program {case.copies.index(1) + 1}" if case.mode is TrialMode.ALONE else together

@@ -52,12 +52,12 @@ class FigureReader:
         if not line.lstrip().startswith("{"):
             return ()
         try:
-            found: Any = json.loads(line)
+            value: Any = json.loads(line)
         except (ValueError, RecursionError):
             return ()
         for name in self.field.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-        return _figures(found if isinstance(found, list) else [found])
+            value = value.get(name) if isinstance(value, dict) else None
+        return _figures(value if isinstance(value, list) else [value])
 
 
 def _compiled(option: str, text: str) -> re.Pattern[str]:
@@ -72,9 +72,9 @@ def _compiled(option: str, text: str) -> re.Pattern[str]:
     return pattern
 
 
-def _figures(found: Sequence[Any]) -> tuple[float, ...]:
+def _figures(values: Sequence[Any]) -> tuple[float, ...]:
     figures = []
-    for value in found:
+    for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             continue
         try:
@@ -129,7 +129,7 @@ class PrintedFigures:
             raise ValueError("--counts: says what --rate-regex or --rate-json finds; give one of them")
 
     def read(self, at: float, line: str) -> PrintedLine | None:
-        """None for a line without a figure."""
+        """The figures of a line; None for a line without a figure."""
         rates = self.rate.values(line) if self.rate else ()
         latencies = self.latency.values(line) if self.latency else ()
         return PrintedLine(at, rates, latencies) if rates or latencies else None
@@ -213,8 +213,9 @@ def ended_early(who: str, how: str, code: int, lines: str) -> CaseEnded:
 
 
 def note_of_ends(ends: Sequence[float], longest: float, known_to: float = 0.0) -> str:
-    """Empty, or that copies which ran to their end did not end together. `ends`: when, in seconds of any one clock that
-    tells them to `known_to`; `longest`: seconds of the longest run.
+    """A sentence where copies that ran to their end did not end together, else empty.
+
+    `ends`: their ends in seconds of any one clock that is known to `known_to`; `longest`: seconds of the longest run.
     """
     between = max(ends) - min(ends)
     if between <= known_to or between / longest <= APART:
@@ -223,7 +224,7 @@ def note_of_ends(ends: Sequence[float], longest: float, known_to: float = 0.0) -
 
 
 def note_of_latency(printed: PrintedFigures, windows: Sequence[WindowFigures]) -> str:
-    """Empty, or that latencies were to be found and were not."""
+    """A sentence where latencies were asked for and none was printed, else empty."""
     if printed.latency is None or any(value is not None for window in windows for value in window.p99_ms):
         return ""
     return "no line within the windows had a latency: does --latency-json or --latency-regex name what is printed?"
@@ -232,15 +233,15 @@ def note_of_latency(printed: PrintedFigures, windows: Sequence[WindowFigures]) -
 def figures_by_program(programs: int, owners: Sequence[int], figures: Sequence[CopyFigures]) -> WindowFigures:
     """One window of all copies. `owners`: of each copy, the place of its program among so many."""
     return window_of(
-        [[one for owner, one in zip(owners, figures, strict=True) if owner == place] for place in range(programs)]
+        [[copy for owner, copy in zip(owners, figures, strict=True) if owner == place] for place in range(programs)]
     )
 
 
 def window_of(figures: Sequence[Sequence[CopyFigures]]) -> WindowFigures:
     """`figures`: of each program, those of its copies in one window."""
-    latencies = [[value for one in copies for value in one.latencies] for copies in figures]
+    latencies = [[value for copy in copies for value in copy.latencies] for copies in figures]
     return WindowFigures(
-        tuple(tuple(one.rate for one in copies) for copies in figures),
+        tuple(tuple(copy.rate for copy in copies) for copies in figures),
         tuple(percentile(values, 50) for values in latencies),
         tuple(percentile(values, 99) for values in latencies),
     )

@@ -61,7 +61,7 @@ class TrialRecord:
             "stopped": self.stopped,
             "ended": self.ended,
             "rows": [row.as_json() for row in self.rows],
-            "runs": [_run(one) for one in self.outcomes],
+            "runs": [_run(outcome) for outcome in self.outcomes],
         }
 
     @classmethod

@@ -1,6 +1,6 @@
-"""From the runs of a trial to one row for each case, with its spread, and a table for people. Pure."""
+"""The runs of a trial as one row for each case, with its spread, and a table for people. Pure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import fsum
 from typing import Any
@@ -49,32 +49,32 @@ class TrialRow:
 
 def rows_of(outcomes: Sequence[CaseOutcome]) -> list[TrialRow]:
     """One row for each case, in the order in which they ran first."""
-    cases = dict.fromkeys(one.case for one in outcomes)
+    cases = dict.fromkeys(outcome.case for outcome in outcomes)
     return [_row(case, outcomes) for case in cases]
 
 
 def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
-    mine = [one for one in outcomes if one.case == case]
-    measured = [one for one in mine if one.windows]
-    compared = [(one, found) for one in measured if (found := gains(one, outcomes))]
-    windows = [window for one in measured for window in one.windows]
-    memory = [one.memory_mib for one in measured if one.memory_mib is not None]
+    of_case = [outcome for outcome in outcomes if outcome.case == case]
+    measured = [outcome for outcome in of_case if outcome.windows]
+    compared = [(outcome, each_gain) for outcome in measured if (each_gain := gains(outcome, outcomes))]
+    windows = [window for outcome in measured for window in outcome.windows]
+    memory = [outcome.memory_mib for outcome in measured if outcome.memory_mib is not None]
     programs = range(len(case.copies))
-    every_gain = [gain for _, found in compared for gain in found]
+    every_gain = [gain for _, each_gain in compared for gain in each_gain]
     return TrialRow(
         case=case,
-        ending=next((one.ending for one in mine if one.ending is not Ending.MEASURED), Ending.MEASURED),
-        samples=sum(len(one.windows) for one, _ in compared),
+        ending=next((outcome.ending for outcome in of_case if outcome.ending is not Ending.MEASURED), Ending.MEASURED),
+        samples=sum(len(outcome.windows) for outcome, _ in compared),
         runs=len(compared),
         rates=tuple(_rates(windows, program) for program in programs),
         gain=Spread.of_any(every_gain),
-        of_slices=Spread.of_any(_of_slices(mine, outcomes)),
+        of_slices=Spread.of_any(_of_slices(of_case, outcomes)),
         speed=Spread.of_any([gain / case.total for gain in every_gain]),
-        p50_ms=tuple(_latency(windows, lambda window, it=it: window.p50_ms[it]) for it in programs),  # type: ignore[misc]
-        p99_ms=tuple(_latency(windows, lambda window, it=it: window.p99_ms[it]) for it in programs),  # type: ignore[misc]
-        busy_percent=Spread.of_any([one.busy_percent for one in measured if one.busy_percent is not None]),
+        p50_ms=tuple(_latency([window.p50_ms[program] for window in windows]) for program in programs),
+        p99_ms=tuple(_latency([window.p99_ms[program] for window in windows]) for program in programs),
+        busy_percent=Spread.of_any([outcome.busy_percent for outcome in measured if outcome.busy_percent is not None]),
         memory_mib=-(-max(memory) // case.total) if memory else None,
-        notes=tuple(dict.fromkeys(note for one in mine for note in one.notes)),
+        notes=tuple(dict.fromkeys(note for outcome in of_case for note in outcome.notes)),
     )
 
 
@@ -82,21 +82,22 @@ def _rates(windows: Iterable[WindowFigures], program: int) -> Spread | None:
     return Spread.of_any([fsum(window.rates[program]) for window in windows if window.rates[program]])
 
 
-def _of_slices(mine: Sequence[CaseOutcome], outcomes: Sequence[CaseOutcome]) -> list[float]:
+def _of_slices(of_case: Sequence[CaseOutcome], outcomes: Sequence[CaseOutcome]) -> list[float]:
     """The ratios to the time slices of the same repeat, which ran next to it."""
-    slices = {one.repeat: one for one in outcomes if one.case == TrialCase(TrialMode.SLICES, mine[0].case.copies)}
+    sliced = TrialCase(TrialMode.SLICES, of_case[0].case.copies)
+    slices = {outcome.repeat: outcome for outcome in outcomes if outcome.case == sliced}
     return [
         gain / other
-        for one in mine
-        if one.case.mode.under_mps and one.repeat in slices
-        for alone in alone_rates(one, outcomes)
-        for gain in work(one, alone)
-        for other in work(slices[one.repeat], alone)
+        for outcome in of_case
+        if outcome.case.mode.under_mps and outcome.repeat in slices
+        for alone in alone_rates(outcome, outcomes)
+        for gain in work(outcome, alone)
+        for other in work(slices[outcome.repeat], alone)
     ]
 
 
-def _latency(windows: Iterable[Any], read: Callable[[Any], float | None]) -> Spread | None:
-    return Spread.of_any([value for window in windows if (value := read(window)) is not None])
+def _latency(values: Iterable[float | None]) -> Spread | None:
+    return Spread.of_any([value for value in values if value is not None])
 
 
 HEAD = (
@@ -115,11 +116,15 @@ HEAD = (
 
 def table_of(rows: Sequence[TrialRow], timed: bool) -> str:
     """Columns of text; without a figure of speed where the times are not those of a GPU."""
-    lines = [HEAD, *(cells_of(row, timed) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    return aligned([HEAD, *(cells_of(row, timed) for row in rows)], words=2)
+
+
+def aligned(lines: Sequence[Sequence[str]], words: int) -> str:
+    """Lines of cells as text in columns: the first `words` columns to the left, the others, figures, to the right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
+            cell.ljust(width) if column < words else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
@@ -129,7 +134,7 @@ def table_of(rows: Sequence[TrialRow], timed: bool) -> str:
 def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
     """The cells below HEAD."""
     name = ("+".join(map(str, row.case.copies)), TITLES[row.case.mode])
-    memory = _cell(row.memory_mib, "{:,.0f}")
+    memory = "–" if row.memory_mib is None else f"{row.memory_mib:,}"
     if not any(row.rates):
         return (*name, row.ending.value, *("–" for _ in range(7)))
     if not timed:
@@ -152,9 +157,5 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _latencies(found: Sequence[Spread | None]) -> str:
-    return " + ".join("–" if one is None else f"{one.median:.3g}" for one in found)
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
+def _latencies(spreads: Sequence[Spread | None]) -> str:
+    return " + ".join("–" if spread is None else f"{spread.median:.3g}" for spread in spreads)

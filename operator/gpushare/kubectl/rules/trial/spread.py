@@ -23,16 +23,16 @@ class Spread:
 
     @classmethod
     def of_any(cls, values: Sequence[float]) -> "Spread | None":
-        """None without values."""
+        """The spread of the values; None without values."""
         return cls.of(values) if values else None
 
     @classmethod
     def of_fields(cls, line: Mapping[str, Any], name: str) -> "Spread":
-        """From the fields that `rounded` writes. KeyError: one is missing."""
+        """The spread in the fields that `rounded` writes. KeyError: one is missing."""
         return cls(float(line[name]), float(line[f"{name}_least"]), float(line[f"{name}_largest"]))
 
     def text(self, form: str = ",.2f") -> str:
-        """Such as `3.52 (3.48–3.55)`; without the extremes where they read the same in this form."""
+        """Text such as `3.52 (3.48–3.55)`; without the extremes where they read the same in this form."""
         median, least, largest = (format(value, form) for value in (self.median, self.least, self.largest))
         return median if least == largest else f"{median} ({least}–{largest})"
 
@@ -40,7 +40,7 @@ class Spread:
         return {"median": self.median, "least": self.least, "largest": self.largest}
 
     def rounded(self, name: str, digits: int) -> dict[str, float]:
-        """As the fields `<name>`, `<name>_least` and `<name>_largest`."""
+        """The fields `<name>`, `<name>_least` and `<name>_largest`."""
         return {
             name: round(self.median, digits),
             f"{name}_least": round(self.least, digits),

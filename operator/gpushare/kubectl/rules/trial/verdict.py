@@ -20,7 +20,7 @@ MEMORY_STEP_MIB = 256
 LEAST_UNCAPPED_MIB = 768
 """Granted to a client with all threads, whose CUDA context takes 520 MiB: admission refuses less than that."""
 RESERVE_MIB = 1024
-"""Of the GPU's memory, for MPS itself."""
+"""Part of the GPU's memory that is left for MPS itself."""
 
 
 class Answer(StrEnum):
@@ -47,12 +47,12 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
     if not timed:
         return TrialVerdict(Answer.UNTIMED, "No verdict: the GPU is simulated, so no time here is that of a GPU.")
     shared = [row for row in rows if row.case.mode.under_mps]
-    found = {row: row.gain for row in shared if row.gain is not None}
-    if not found:
+    by_row = {row: row.gain for row in shared if row.gain is not None}
+    if not by_row:
         return TrialVerdict(Answer.UNCLEAR, f"No verdict: {_nothing(shared)}.")
     if slowed := slow_alone(rows):
         return TrialVerdict(Answer.UNCLEAR, f"No verdict: {slowed}.")
-    best, gain = _best(found)
+    best, gain = _best(by_row)
     answer, sentence = _judged(rows, best, gain)
     return TrialVerdict(answer, sentence, best if answer is Answer.HELPS else None)
 
@@ -71,7 +71,7 @@ def _judged(rows: Sequence[TrialRow], best: TrialRow, gain: Spread) -> tuple[Ans
 
 
 def _whether_mps_does(best: TrialRow) -> str:
-    """Empty where copies under MPS never did less than in time slices, or time slices were not measured."""
+    """A clause where MPS did not clearly more than time slices; empty where it did, or these were not measured."""
     ratio = best.of_slices
     if ratio is None or (ratio.least >= 1.0 and ratio.largest >= MORE):
         return ""
@@ -87,11 +87,11 @@ def _busy_alone(rows: Sequence[TrialRow]) -> str:
     return "".join(f"; {who} alone keeps the GPU busy {busy.median:.0f} % of the time" for who, busy in known)
 
 
-def _best(found: dict[TrialRow, Spread]) -> tuple[TrialRow, Spread]:
+def _best(by_row: dict[TrialRow, Spread]) -> tuple[TrialRow, Spread]:
     """The fewest copies whose gain nothing exceeds by more than a little; of equal numbers the larger gain."""
-    most = max(gain.median for gain in found.values())
-    enough = [(row, gain) for row, gain in found.items() if gain.median * MORE >= most]
-    return min(enough, key=lambda one: (one[0].case.total, -one[1].median))
+    most = max(gain.median for gain in by_row.values())
+    enough = [(row, gain) for row, gain in by_row.items() if gain.median * MORE >= most]
+    return min(enough, key=lambda candidate: (candidate[0].case.total, -candidate[1].median))
 
 
 def _told(row: TrialRow, gain: Spread) -> str:
@@ -136,13 +136,14 @@ def _against_slices(row: TrialRow) -> str:
 
 
 def slow_alone(rows: Sequence[TrialRow]) -> str:
-    """Empty, or what is wrong: copies were faster beside each other than alone. No way of sharing can do that, so the
-    figure alone is wrong, and every row is compared with it.
+    """A clause where copies were faster beside each other than alone, else empty.
+
+    No way of sharing can do that, so the figure alone is wrong, and every row is compared with it.
     """
     over = [(row, row.gain) for row in rows if row.gain is not None and row.gain.median > row.case.total * MORE]
     if not over:
         return ""
-    row, gain = max(over, key=lambda one: one[1].median / one[0].case.total)
+    row, gain = max(over, key=lambda candidate: candidate[1].median / candidate[0].case.total)
     return (
         f"{counted(row.case)} {TITLES[row.case.mode]} did {_work(row, gain)}, and sharing brings {row.case.total} at "
         f"most: what ran alone was slower than beside others, so every figure against it is too large"
@@ -162,7 +163,7 @@ def _beside_slices(rows: Sequence[TrialRow]) -> str:
     ]
     if not known:
         return ""
-    row, ratio = max(known, key=lambda one: one[0].case.total)
+    row, ratio = max(known, key=lambda candidate: candidate[0].case.total)
     return f". {counted(row.case)} {TITLES[row.case.mode]} did {ratio.text()} times the work of time slices"
 
 

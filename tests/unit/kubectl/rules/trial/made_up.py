@@ -27,8 +27,8 @@ def case(mode: TrialMode, *copies: int) -> TrialCase:
 
 def curve(gains: Sequence[float], mode: TrialMode = TrialMode.MPS) -> list[CaseOutcome]:
     """One copy alone at 100 per second, then 2, 4, 8 … copies with these gains."""
-    found = [measured(ALONE, 100.0)]
+    outcomes = [measured(ALONE, 100.0)]
     for place, gain in enumerate(gains):
         count = 2 ** (place + 1)
-        found.append(measured(case(mode, count), gain * 100 / count))
-    return found
+        outcomes.append(measured(case(mode, count), gain * 100 / count))
+    return outcomes

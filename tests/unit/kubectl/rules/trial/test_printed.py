@@ -19,15 +19,15 @@ from gpushare.kubectl.rules.trial.printed import (
 
 
 def regex(text: str) -> FigureReader:
-    found = FigureReader.of("--rate", text, None)
-    assert found is not None
-    return found
+    reader = FigureReader.of("--rate", text, None)
+    assert reader is not None
+    return reader
 
 
 def field(name: str) -> FigureReader:
-    found = FigureReader.of("--rate", None, name)
-    assert found is not None
-    return found
+    reader = FigureReader.of("--rate", None, name)
+    assert reader is not None
+    return reader
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_reader_that_cannot_work_is_refused_by_its_option(pattern: str | None,
 
 
 def lines(printed: PrintedFigures, *texts: tuple[float, str]) -> list:  # type: ignore[type-arg]
-    return [found for at, text in texts if (found := printed.read(at, text)) is not None]
+    return [figures for at, text in texts if (figures := printed.read(at, text)) is not None]
 
 
 def test_the_rate_of_a_window_is_the_mean_of_the_rates_in_it() -> None:
@@ -126,9 +126,9 @@ def test_counts_need_something_to_count() -> None:
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0, 100))
 def test_a_percentile_is_one_of_the_values_with_as_many_below_it(values: list[float], percent: float) -> None:
-    found = percentile(values, percent)
-    assert found in values
-    assert sum(value <= found for value in values) >= percent / 100 * len(values) - 1e-9  # type: ignore[operator]
+    value_of = percentile(values, percent)
+    assert value_of in values
+    assert sum(value <= value_of for value in values) >= percent / 100 * len(values) - 1e-9  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,9 @@ def test_a_signal_is_convolved_with_zeros_before_its_first_value(length: int) ->
     done = np.empty(length, np.float32)
     open_backend("numpy").filter_chunk(ChunkFilter.SIGNAL, [values], done, pieces=2)
     coefficients = taps()
-    expected = [sum(coefficients[tap] * values[it - tap] for tap in range(min(it + 1, TAPS))) for it in range(length)]
+    expected = [
+        sum(coefficients[tap] * values[place - tap] for tap in range(min(place + 1, TAPS))) for place in range(length)
+    ]
     assert np.allclose(done, expected, atol=1e-4)
 
 

@@ -1,7 +1,7 @@
-"""Which timelines are drawn, in which order."""
+"""The timelines that are drawn, and their order."""
 
 from gpushare_workload.reporting.figures.timeline import timeline
-from gpushare_workload.reporting.files import Setting, Timeline
+from gpushare_workload.results.files import Setting, Timeline
 
 SLICES, MPS = Setting("time-slicing", 100.0), Setting("mps", 100.0)
 

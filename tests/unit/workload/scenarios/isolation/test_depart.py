@@ -55,7 +55,7 @@ def test_a_neighbour_hit_by_a_fault_has_the_cuda_error() -> None:
     assert backend.closed
 
 
-def test_a_victim_that_the_daemon_terminated_reports_it_and_ends_in_good_order() -> None:
+def test_a_victim_that_the_daemon_terminated_ends_in_good_order() -> None:
     backend = FakeBackend()
     backend.error = GpuError(810, "terminated")
     assert run(backend, role="victim")[-1]["event"] == "terminated"

@@ -66,12 +66,12 @@ def check(backend: NumpyBackend, grant: ContainerGrant) -> dict[str, Any]:
     return json.loads(out.getvalue())  # type: ignore[no-any-return]
 
 
-def test_a_throughput_within_the_granted_sms_is_emitted_as_a_fraction_of_the_peak() -> None:
+def test_a_throughput_within_the_granted_sms_is_a_fraction_of_the_peak() -> None:
     line = check(Saturated(0.9), ContainerGrant("s", 100, None))
     assert (line["share_of_peak"], line["granted_share"], line["launches_per_second"]) == (0.9, 1.0, PER_SECOND)
 
 
-def test_a_throughput_above_the_granted_sms_is_a_limit_that_is_not_in_force() -> None:
+def test_a_throughput_above_the_granted_sms_is_a_limit_not_in_force() -> None:
     with pytest.raises(WrongError, match=r"90\.0% of the GPU's peak throughput was reached, 24\.2% of its SMs"):
         check(Saturated(0.9), QUARTER)
 

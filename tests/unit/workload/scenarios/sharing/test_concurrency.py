@@ -57,7 +57,8 @@ def test_the_concurrency_is_that_of_a_count_at_every_moment(processes: list[list
     except WrongError:
         return
     counts = [
-        sum(any(it.start <= moment < it.end for it in records) for records in processes) for moment in range(begin, end)
+        sum(any(launch.start <= moment < launch.end for launch in records) for records in processes)
+        for moment in range(begin, end)
     ]
     busy = [count for count in counts if count]
     mean = sum(busy) / len(busy) if busy else 0.0

@@ -17,10 +17,10 @@ run = runner(graph, TINY)
 @pytest.mark.parametrize("processes", [1, 2])
 def test_graphs_are_compared_with_launches_in_every_process(processes: int) -> None:
     lines = run(processes=processes)
-    assert [(it["mode"], it["processes"]) for it in lines] == [("launches", processes), ("graph", processes)]
+    assert [(line["mode"], line["processes"]) for line in lines] == [("launches", processes), ("graph", processes)]
     assert lines[0]["times_as_fast"] == lines[0]["times_as_fast_least"] == 1.0
-    for it in lines:
-        assert it["us_per_kernel_least"] <= it["us_per_kernel"] <= it["us_per_kernel_largest"]
+    for line in lines:
+        assert line["us_per_kernel_least"] <= line["us_per_kernel"] <= line["us_per_kernel_largest"]
 
 
 @pytest.mark.parametrize(

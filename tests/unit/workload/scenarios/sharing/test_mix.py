@@ -24,21 +24,23 @@ run = runner(mix, TINY)
 
 
 def test_a_mixture_measures_each_program_alone_and_beside_every_other() -> None:
-    lines = [it for it in run() if it["event"] == "measured"]
-    kinds = [it.value for it in LoadKind]
-    pairs = [(it["kind"], it["beside"]) for it in lines]
+    lines = [line for line in run() if line["event"] == "measured"]
+    kinds = [line.value for line in LoadKind]
+    pairs = [(line["kind"], line["beside"]) for line in lines]
     assert sorted(pairs, key=str) == sorted(
         [(kind, None) for kind in kinds] + list(itertools.product(kinds, kinds)) + [(kind, kind) for kind in kinds],
         key=str,
     )
-    assert all(it["slowdown"] == 1.0 for it in lines if it["beside"] is None)
+    assert all(line["slowdown"] == 1.0 for line in lines if line["beside"] is None)
 
 
 def test_each_pair_has_a_combined_throughput_and_a_verdict() -> None:
-    lines = [it for it in run(repeats=2) if it["event"] == "pair"]
-    assert [tuple(it["kinds"]) for it in lines] == list(itertools.combinations_with_replacement(LoadKind, 2))
-    assert all(0 < it["combined_least"] <= it["combined"] <= it["combined_largest"] for it in lines)
-    assert {(it["sharing"], it["threads_percent"], it["repeats"]) for it in lines} == {("time-slicing", 100.0, 2)}
+    lines = [line for line in run(repeats=2) if line["event"] == "pair"]
+    assert [tuple(line["kinds"]) for line in lines] == list(itertools.combinations_with_replacement(LoadKind, 2))
+    assert all(0 < line["combined_least"] <= line["combined"] <= line["combined_largest"] for line in lines)
+    assert {(line["sharing"], line["threads_percent"], line["repeats"]) for line in lines} == {
+        ("time-slicing", 100.0, 2)
+    }
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,14 @@ run = runner(overlap, TINY)
 
 def test_one_process_and_all_at_once_are_measured() -> None:
     lines = run(depth=2, records=5000)
-    alone, both = (it for it in lines if it["event"] == "measured")
-    assert [(it["processes"], it["repeats"], it["depth"]) for it in (alone, both)] == [(1, 2, 2), (2, 2, 2)]
+    alone, both = (line for line in lines if line["event"] == "measured")
+    assert [(line["processes"], line["repeats"], line["depth"]) for line in (alone, both)] == [(1, 2, 2), (2, 2, 2)]
     assert (alone["at_once"], alone["at_once_most"]) == (1.0, 1)
     assert 1.0 <= both["at_once_least"] <= both["at_once"] <= both["at_once_largest"] <= 2.0
-    assert all(0 < it["any_running_percent_least"] <= it["any_running_percent_largest"] <= 100 for it in (alone, both))
-    (timeline,) = (it for it in lines if it["event"] == "timeline")
+    assert all(
+        0 < line["any_running_percent_least"] <= line["any_running_percent_largest"] <= 100 for line in (alone, both)
+    )
+    (timeline,) = (line for line in lines if line["event"] == "timeline")
     assert all(start < end for _, start, end in timeline["microseconds"])
 
 

@@ -103,7 +103,7 @@ def test_a_pool_that_is_asked_to_end_ends() -> None:
         run(stop, modes={"pool": pool_modes.pool})
 
 
-def test_several_numbers_of_workers_are_measured_by_the_modes_that_have_any() -> None:
+def test_numbers_of_workers_are_measured_by_the_modes_that_have_any() -> None:
     asked: list[tuple[str, int]] = []
 
     def mode(name: str) -> Any:

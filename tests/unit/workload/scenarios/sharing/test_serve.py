@@ -35,7 +35,7 @@ def served(due: list[float], service: float, limit: float = 100.0, end: float = 
     return serve.serve(due, request, Waiting(clock, end), limit, clock=clock)
 
 
-def test_a_request_that_waits_for_the_one_before_counts_from_when_it_was_due() -> None:
+def test_a_request_that_waits_counts_from_when_it_was_due() -> None:
     # Due at 0, 1 and 2 seconds; each takes 3: they end at 3, 6 and 9.
     assert served([0.0, 1.0, 2.0], service=3.0).latencies == [3.0, 5.0, 7.0]
 

@@ -30,14 +30,14 @@ run = runner(streams, TINY)
 
 def test_streams_are_compared_for_kernels_and_for_copies_pinned_and_not() -> None:
     lines = run()
-    assert [(it["what"], it["streams"], it.get("pinned")) for it in lines] == [
+    assert [(line["what"], line["streams"], line.get("pinned")) for line in lines] == [
         ("kernels", 1, None),
         ("kernels", 2, None),
         ("copies and kernels", 1, True),
         ("copies and kernels", 2, True),
         ("copies and kernels", 2, False),
     ]
-    assert {it["timed"] for it in lines} == {False}
+    assert {line["timed"] for line in lines} == {False}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_streams_are_compared_for_kernels_and_for_copies_pinned_and_not() -> Non
     ids=["nothing", "more-streams-than-kernels", "one-value"],
 )
 def test_streams_take_edge_sizes(options: dict[str, Any]) -> None:
-    assert all(it["event"] == "measured" for it in run(**options))
+    assert all(line["event"] == "measured" for line in run(**options))
 
 
 class WrongTask(NumpyTask):
@@ -85,7 +85,7 @@ class TimedChunks(NumpyBackend):
         return super().process_chunks(chunks, iterations, lanes, pinned)[0], self.left.pop(0)
 
 
-def test_figures_are_medians_with_the_least_and_the_largest_run_and_ratios_of_the_same_run() -> None:
+def test_figures_are_medians_with_extremes_and_ratios_of_the_same_run() -> None:
     names = (
         "wall_ms",
         "wall_ms_least",
@@ -94,8 +94,8 @@ def test_figures_are_medians_with_the_least_and_the_largest_run_and_ratios_of_th
         "times_as_fast_least",
         "times_as_fast_largest",
     )
-    copies = [it for it in run(None, lambda _: TimedChunks(), kernels=0) if it["what"] == "copies and kernels"]
-    assert [tuple(it.get(name) for name in names) for it in copies] == [
+    copies = [line for line in run(None, lambda _: TimedChunks(), kernels=0) if line["what"] == "copies and kernels"]
+    assert [tuple(line.get(name) for name in names) for line in copies] == [
         (10.0, 8.0, 12.0, 1.0, 1.0, 1.0),
         (4.0, 2.0, 6.0, 3.0, 2.0, 4.0),
         (0.0, 0.0, 0.0, None, None, None),

@@ -25,13 +25,13 @@ run = runner(trio, TINY)
 
 def test_each_role_is_measured_alone_and_beside_the_others() -> None:
     lines = run()
-    alone = [(it["role"], it["beside"]) for it in lines[:3]]
-    together = [(it["role"], it["beside"]) for it in lines[3:]]
+    alone = [(line["role"], line["beside"]) for line in lines[:3]]
+    together = [(line["role"], line["beside"]) for line in lines[3:]]
     assert alone == [(role, []) for role in ROLES]
     assert together == [(role, [other for other in ROLES if other is not role]) for role in ROLES]
-    assert all(it["kept"] == 1.0 for it in lines[:3])
-    assert all(it["per_second"] > 0 for it in lines)
-    assert {(it["sharing"], it["training_threads_percent"]) for it in lines} == {("time-slicing", 100.0)}
+    assert all(line["kept"] == 1.0 for line in lines[:3])
+    assert all(line["per_second"] > 0 for line in lines)
+    assert {(line["sharing"], line["training_threads_percent"]) for line in lines} == {("time-slicing", 100.0)}
 
 
 def test_inference_has_a_latency_and_the_others_have_none() -> None:

@@ -1,1 +1,0 @@
-"""A private MPS daemon for the time in which a benchmark measures MPS."""
