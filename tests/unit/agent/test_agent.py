@@ -72,7 +72,7 @@ async def test_before_its_daemon_is_verified_a_gpu_is_neither_offered_nor_gated(
     assert "has not taken this GPU yet" in sentence
 
 
-async def test_a_server_that_let_go_closes_the_gate_and_withdraws_free_slots_alone(node: FakeNode) -> None:
+async def test_a_lost_server_closes_the_gate_and_withdraws_free_slots(node: FakeNode) -> None:
     await node.serving()
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::2")}
     await node.until(lambda: node.status().get("holders"), 12)
@@ -92,7 +92,7 @@ async def test_changed_limits_of_the_share_reach_daemon_json(node: FakeNode) -> 
     assert read_wanted(node).limits.threads == 20
 
 
-async def test_draining_withdraws_waits_for_the_last_container_and_then_says_drained(node: FakeNode) -> None:
+async def test_a_draining_gpu_is_drained_after_its_last_container(node: FakeNode) -> None:
     await node.serving()
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::3")}
     node.kube.assign({"uuid": "GPU-0", "share": "a", "draining": True})
@@ -141,7 +141,7 @@ async def test_a_released_gpu_is_given_back_as_it_was_found(node: FakeNode) -> N
     await node.until(lambda: node.status()["daemons"] == [])
 
 
-async def test_with_compute_modes_left_it_takes_and_gives_back_gpus_without_touching_any(node: FakeNode) -> None:
+async def test_an_agent_that_leaves_compute_modes_changes_none(node: FakeNode) -> None:
     await node.stop()
     node.start(ComputeModePolicy.LEAVE)
     await node.serving()
@@ -154,7 +154,7 @@ async def test_with_compute_modes_left_it_takes_and_gives_back_gpus_without_touc
     assert node.nvml.modes == {}
 
 
-async def test_with_compute_modes_left_it_restores_those_that_an_earlier_agent_changed(node: FakeNode) -> None:
+async def test_an_agent_that_leaves_modes_restores_an_earlier_agents(node: FakeNode) -> None:
     await node.serving()
     await node.stop()
     node.start(ComputeModePolicy.LEAVE)
@@ -260,7 +260,7 @@ async def left_midway(node: FakeNode) -> GpuDir:
     return directory
 
 
-async def test_a_gpu_whose_agent_died_before_it_was_taken_gets_its_mode_back_once_it_is_assigned_no_more(
+async def test_a_gpu_left_midway_and_unassigned_gets_its_mode_back(
     node: FakeNode,
 ) -> None:
     directory = await left_midway(node)
@@ -270,14 +270,14 @@ async def test_a_gpu_whose_agent_died_before_it_was_taken_gets_its_mode_back_onc
     assert node.nvml.modes["GPU-0"] is ComputeMode.PROHIBITED
 
 
-async def test_a_gpu_whose_agent_died_before_it_was_taken_is_taken_while_it_is_assigned(node: FakeNode) -> None:
+async def test_a_gpu_left_midway_is_taken_while_it_is_assigned(node: FakeNode) -> None:
     directory = await left_midway(node)
     node.start()
     await node.serving()
     assert daemon_files.original_mode(directory) is ComputeMode.PROHIBITED
 
 
-async def test_a_gpu_that_an_agent_left_midway_waits_for_what_the_api_server_says(node: FakeNode) -> None:
+async def test_a_gpu_left_midway_waits_for_the_api_server(node: FakeNode) -> None:
     await left_midway(node)
     node.start()
     await node.ticks(3)
@@ -312,7 +312,7 @@ async def test_a_gpu_directory_that_cannot_be_written_holds_up_no_other_gpu(node
 
 
 @pytest.mark.parametrize(("starved", "error"), [(no_room, "No space left"), (read_only, "Read-only file system")])
-async def test_on_a_disk_that_takes_no_file_the_agent_says_so_and_goes_on_by_itself_once_it_does(
+async def test_an_agent_on_a_full_disk_says_so_and_recovers(
     node: FakeNode, starved: Callable[[Path], AbstractContextManager[None]], error: str
 ) -> None:
     with small_disk(node.root):
@@ -348,7 +348,7 @@ async def test_a_gpu_whose_cdi_spec_cannot_be_written_is_not_ready_until_it_can(
         await node.stop()
 
 
-async def test_where_no_cdi_spec_can_be_changed_a_gpu_that_serves_goes_on_and_one_that_fails_is_closed_later(
+async def test_a_serving_gpu_goes_on_where_no_cdi_spec_can_be_changed(
     node: FakeNode,
 ) -> None:
     node.cdi.mkdir()
@@ -389,7 +389,7 @@ async def test_a_cdi_directory_that_cannot_be_read_ends_no_tick(node: FakeNode) 
     await node.until(lambda: len(node.kubelet.ids()) == 4)
 
 
-async def test_while_it_cannot_be_read_which_claims_are_prepared_no_gpu_is_drained_and_nobody_is_judged(
+async def test_no_gpu_is_drained_while_prepared_claims_cannot_be_read(
     node: FakeNode,
 ) -> None:
     await node.serving()
@@ -423,7 +423,7 @@ async def test_a_broker_json_that_names_another_gpu_ends_no_agent(
     assert len(node.kubelet.ids()) == 4
 
 
-async def test_an_agent_without_descriptors_gives_nothing_back_and_goes_on_once_it_has_some(node: FakeNode) -> None:
+async def test_an_agent_without_descriptors_gives_nothing_back(node: FakeNode) -> None:
     await node.serving()
     await node.until(lambda: node.daemon().get("ready"))
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
@@ -440,7 +440,7 @@ async def test_an_agent_without_descriptors_gives_nothing_back_and_goes_on_once_
     assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
 
 
-async def test_slots_that_cannot_be_offered_for_want_of_a_socket_are_told_while_that_lasts(node: FakeNode) -> None:
+async def test_slots_without_a_plugin_socket_are_a_note_while_that_lasts(node: FakeNode) -> None:
     await node.serving()
     node.kubelet.plugin_problem = "No space left on device"
     expected = "gpushare.dev/a cannot be offered to the kubelet: No space left on device"
@@ -489,7 +489,7 @@ async def test_the_loops_that_are_timed_are_those_that_the_metric_names(node: Fa
     assert len({loop.name for loop in loops}) == len(loops)
 
 
-async def test_the_heartbeat_begins_with_the_first_full_report_and_ends_with_the_ticks(node: FakeNode) -> None:
+async def test_the_heartbeat_begins_with_a_full_report_and_ends_with_ticks(node: FakeNode) -> None:
     await node.serving()
     await node.until(lambda: node.kube.has(LEASES, "n"))
     assert node.health.not_working() is None

@@ -77,7 +77,7 @@ async def test_with_the_default_policy_nobody_is_ended(node: FakeNode) -> None:
     assert node.daemons.asked == []
 
 
-async def test_a_container_that_waits_to_get_in_needs_a_context_and_what_is_held_is_summed_up(node: FakeNode) -> None:
+async def test_a_container_that_waits_needs_a_context(node: FakeNode) -> None:
     node.kube.put(GPU_SHARES, lending())
     await node.serving()
     node.nvml.free["GPU-0"] = 50

@@ -42,7 +42,7 @@ async def test_a_client_within_its_grant_is_read_and_is_no_finding(node: FakeNod
     assert findings(node) == []
 
 
-async def test_one_above_it_is_in_the_status_and_an_event_of_its_pod_and_is_not_ended(node: FakeNode) -> None:
+async def test_a_client_above_its_grant_is_a_finding_and_is_not_ended(node: FakeNode) -> None:
     await serve(node, 9000)
     await node.until(lambda: findings(node))
     (finding,) = findings(node)
@@ -87,7 +87,7 @@ async def test_terminate_ends_it_once_however_often_the_agent_is_restarted(node:
     assert [event.reason for event in node.recorder.events].count(EventReason.CLIENT_TERMINATED) == 1
 
 
-async def test_a_container_started_without_its_mounts_is_an_event_of_its_pod_and_is_not_ended(node: FakeNode) -> None:
+async def test_a_container_without_its_mounts_is_a_finding_and_is_not_ended(node: FakeNode) -> None:
     node.kube.put(GPU_SHARES, {**SHARE, "spec": {**SHARE["spec"], "enforcement": "Terminate"}})
     await node.serving()
     node.kube.put(PODS, STRANDED)
@@ -133,7 +133,7 @@ async def test_of_a_pod_of_the_node_no_more_is_kept_than_is_read(node: FakeNode)
     assert len(json.dumps(list(node.readings.cache.pods.objects.values()))) < 3_000
 
 
-async def test_what_a_share_s_status_counts_is_no_news_and_gives_the_agent_no_turn(node: FakeNode) -> None:
+async def test_a_shares_status_gives_the_agent_no_turn(node: FakeNode) -> None:
     """Every agent follows every share: none of a thousand works because a client came or went on another node."""
     await node.until(lambda: "a" in node.readings.cache.shares)
     known = node.readings.cache.shares
@@ -147,7 +147,7 @@ async def test_what_a_share_s_status_counts_is_no_news_and_gives_the_agent_no_tu
     await node.until(lambda: node.readings.cache.shares is not known)
 
 
-async def test_a_restarted_agent_guards_departures_before_its_first_readings_are_done(node: FakeNode) -> None:
+async def test_a_restarted_agent_guards_departures_before_its_first_reading(node: FakeNode) -> None:
     await node.serving()
     leaving = pod(1, container(), with_status=False)
     node.client(4711, 100, leaving)

@@ -47,7 +47,7 @@ def said(kind: str, status: Any) -> Condition:
     return Condition(type=kind, status=status, reason="x", last_transition_time="2026-01-01T00:00:00Z")
 
 
-async def test_what_the_operator_says_of_the_agent_costs_no_write_and_what_it_took_is_taken_back() -> None:
+async def test_the_operators_conditions_cost_no_write() -> None:
     seconds, kube = 0.0, FakeKube()
     kube.put(GPU_NODES, {"metadata": {"name": "n1"}})
     writer = GpuNodeWriter(kube, "n1", lambda: seconds, INTERVAL)  # type: ignore[arg-type]

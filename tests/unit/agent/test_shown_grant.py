@@ -44,7 +44,7 @@ async def test_a_share_that_says_nothing_leaves_containers_and_node_as_they_were
     assert delivered(node) == []
 
 
-async def test_the_option_is_in_force_for_the_next_container_whenever_it_is_changed(node: FakeNode) -> None:
+async def test_the_option_is_in_force_for_the_next_container_at_any_time(node: FakeNode) -> None:
     has_fronts(node)
     await node.serving()
     show(node)
@@ -56,7 +56,7 @@ async def test_the_option_is_in_force_for_the_next_container_whenever_it_is_chan
     assert "GPUSHARE_MEMORY_FRACTION" not in variables(node), "the pod's own counts again"
 
 
-async def test_while_the_share_is_not_known_what_it_said_last_holds_through_a_restart(node: FakeNode) -> None:
+async def test_an_unknown_shares_last_option_holds_through_a_restart(node: FakeNode) -> None:
     has_fronts(node)
     show(node)
     await node.serving()

@@ -21,7 +21,7 @@ async def test_a_young_pod_that_was_listed_and_ended_holds_up_no_draining(node: 
     await node.until(lambda: node.daemon()["drained"])
 
 
-async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_ends(node: FakeNode) -> None:
+async def test_a_slot_beyond_a_shrunk_share_is_withdrawn_when_its_pod_ends(node: FakeNode) -> None:
     await node.serving()
     await hold_all_four(node)
     shrink(node, 2)
@@ -31,7 +31,7 @@ async def test_a_young_pod_s_slot_beyond_a_shrunk_share_is_withdrawn_when_it_end
     await node.until(lambda: node.kubelet.ids() == ["GPU-0::0", "GPU-0::2", "GPU-0::3"])
 
 
-async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_room(node: FakeNode) -> None:
+async def test_a_container_with_a_slot_beyond_the_share_waits_for_room(node: FakeNode) -> None:
     await node.serving()
     await hold_all_four(node)
     shrink(node, 2)
@@ -46,7 +46,7 @@ async def test_a_container_allocated_before_a_freed_slot_is_withdrawn_waits_for_
     assert not_ready(["GPU-0::3"]) is None
 
 
-async def test_free_slots_of_a_shrunk_share_are_listed_as_unhealthy_and_vanish_later(node: FakeNode) -> None:
+async def test_free_slots_of_a_shrunk_share_are_unhealthy_and_vanish_later(node: FakeNode) -> None:
     await node.serving()
     shrink(node, 2)
     await node.until(lambda: node.kubelet.ids() == ["GPU-0::0", "GPU-0::1"])
@@ -67,7 +67,7 @@ async def test_a_share_s_plugin_goes_only_when_it_lists_no_slot_any_more(node: F
     await node.until(lambda: "gpushare.dev/a" not in node.kubelet.started)
 
 
-async def test_while_a_server_is_gone_for_a_moment_its_gate_is_closed_and_its_slots_are_offered(
+async def test_a_server_gone_for_a_moment_closes_its_gate_and_keeps_its_slots(
     node: FakeNode,
 ) -> None:
     await node.stop()
@@ -114,7 +114,7 @@ async def test_a_gpu_that_is_being_given_back_is_given_to_no_container(node: Fak
         node.kubelet.edits(["GPU-0::0"])
 
 
-async def test_devices_for_mps_pods_are_unhealthy_and_not_gone_while_no_gpu_is_known(node: FakeNode) -> None:
+async def test_mps_pods_devices_are_unhealthy_while_no_gpu_is_known(node: FakeNode) -> None:
     await node.stop()
     node.kubelet.started.clear()
     node.nvml.infos.clear()

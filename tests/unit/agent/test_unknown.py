@@ -67,14 +67,14 @@ async def test_no_gpu_is_taken_before_it_is_known_who_holds_whole_ones(node: Fak
     assert "GPU-0" not in node.nvml.modes
 
 
-async def test_the_holders_of_whole_gpus_in_the_api_stay_until_the_pods_are_known(node: FakeNode) -> None:
+async def test_whole_gpu_holders_in_the_api_stay_until_pods_are_known(node: FakeNode) -> None:
     await held_whole(node)
     await restart_without_pods(node)
     await asyncio.sleep(SETTLE_SECONDS)
     assert node.status()["foreignHolders"]
 
 
-async def test_no_client_is_ended_by_maxwait_before_its_pod_is_known_which_is_told(node: FakeNode) -> None:
+async def test_maxwait_ends_no_client_before_its_pod_is_known(node: FakeNode) -> None:
     await node.serving()
     client = pod("gpushare.dev/a")
     node.kube.put(PODS, client)
@@ -102,7 +102,7 @@ async def test_no_client_is_ended_by_maxwait_before_its_pod_is_known_which_is_to
     assert EventReason.MAX_WAIT_EXPIRED in told
 
 
-async def test_an_agent_whose_status_the_api_server_refuses_is_not_ready_and_renews_no_heartbeat(
+async def test_an_agent_whose_first_status_is_refused_is_not_ready(
     node: FakeNode,
 ) -> None:
     await node.stop()
@@ -114,7 +114,7 @@ async def test_an_agent_whose_status_the_api_server_refuses_is_not_ready_and_ren
     assert not node.kube.has(LEASES, "n")
 
 
-async def test_one_whose_later_status_is_refused_for_long_renews_no_heartbeat_and_stays_ready(node: FakeNode) -> None:
+async def test_an_agent_whose_later_status_is_refused_renews_no_heartbeat(node: FakeNode) -> None:
     await node.serving()
     node.kube.fail("apply gpunodes/n/status", KubeError(422, "Invalid", "status.x: Unsupported value"))
     node.kube.assign()
@@ -145,7 +145,7 @@ async def test_who_is_waited_for_stays_until_the_kubelet_is_read(node: FakeNode)
     assert "for pod ns/pod" in said()
 
 
-async def test_nobody_is_judged_on_a_whole_gpu_before_the_kubelet_has_told_whose_it_is(node: FakeNode) -> None:
+async def test_a_whole_gpu_is_not_judged_before_the_kubelet_tells_its_holder(node: FakeNode) -> None:
     await giving(node)
     node.kubelet.holders = {(NVIDIA, "GPU-0")}
     node.kube.put(PODS, pod(NVIDIA))

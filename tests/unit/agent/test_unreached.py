@@ -34,9 +34,7 @@ async def restored(node: FakeNode, directory: GpuDir) -> None:
 
 
 @pytest.mark.parametrize("failure", ["lost", "hanging"])
-async def test_a_gpu_that_nvml_does_not_reach_while_it_is_given_back_gets_its_mode_back_once_it_does(
-    node: FakeNode, failure: str
-) -> None:
+async def test_an_unreached_gpu_gets_its_mode_back_once_nvml_reaches_it(node: FakeNode, failure: str) -> None:
     directory = await given_back_unreached(node, failure)
     assert node.nvml.modes["GPU-0"] is ComputeMode.EXCLUSIVE_PROCESS
     assert [path.name for path in directory.path.iterdir()] == ["original-compute-mode"]
@@ -46,7 +44,7 @@ async def test_a_gpu_that_nvml_does_not_reach_while_it_is_given_back_gets_its_mo
     await restored(node, directory)
 
 
-async def test_a_gpu_that_was_not_reached_while_it_was_given_back_gets_its_mode_back_by_the_next_agent(
+async def test_an_unreached_gpu_gets_its_mode_back_from_the_next_agent(
     node: FakeNode,
 ) -> None:
     directory = await given_back_unreached(node)
@@ -63,7 +61,7 @@ async def test_a_gpu_that_was_not_reached_while_it_was_given_back_gets_its_mode_
     await restored(node, directory)
 
 
-async def test_a_gpu_that_was_not_reached_while_it_was_given_back_is_taken_again_with_the_mode_found_first(
+async def test_an_unreached_gpu_is_taken_again_with_the_mode_found_first(
     node: FakeNode,
 ) -> None:
     directory = await given_back_unreached(node)

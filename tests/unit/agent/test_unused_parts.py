@@ -18,7 +18,7 @@ def holder(age: timedelta) -> Any:
     return found
 
 
-async def test_a_restarted_agent_keeps_what_is_unused_without_a_write_until_it_is_used(node: FakeNode) -> None:
+async def test_a_restarted_agent_keeps_an_unused_part_without_a_write(node: FakeNode) -> None:
     await node.serving()
     held = holder(timedelta(hours=2))
     node.kube.put(PODS, held)

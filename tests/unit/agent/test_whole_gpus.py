@@ -93,7 +93,7 @@ async def test_a_pod_that_asks_for_whole_gpus_of_ours_is_nobody_else_s(node: Fak
     assert not node.status().get("foreignHolders")
 
 
-async def test_a_restarted_agent_goes_on_with_gpus_that_containers_have_while_the_api_server_is_away(
+async def test_a_restarted_agent_serves_held_gpus_without_the_api_server(
     node: FakeNode,
 ) -> None:
     await giving(node)
@@ -144,9 +144,7 @@ async def test_a_gpu_goes_from_shared_to_whole_and_back(node: FakeNode) -> None:
     assert not (node.root / "GPU-0" / "whole.json").exists()
 
 
-async def test_a_gpu_that_nvml_did_not_reach_as_its_share_left_it_has_its_mode_back_before_it_is_given_whole(
-    node: FakeNode, nvml: FakeNvml
-) -> None:
+async def test_an_unreached_gpu_gets_its_mode_back_before_it_is_given_whole(node: FakeNode, nvml: FakeNvml) -> None:
     await node.serving()
     nvml.lost.add("GPU-0")
     node.kube.put(GPU_SHARES, WHOLE)
@@ -180,7 +178,7 @@ def others(node: FakeNode, resource: str, *ids: str) -> None:
     node.kubelet.started.add(resource)
 
 
-async def test_a_name_that_another_plugin_of_the_node_offers_is_told_and_not_taken_over(node: FakeNode) -> None:
+async def test_a_name_of_another_plugin_is_told_and_not_taken_over(node: FakeNode) -> None:
     others(node, NVIDIA, "GPU-0", "GPU-5")
     node.kube.put(GPU_SHARES, WHOLE)
     await node.until(lambda: node.status().get("gpus"))
@@ -221,9 +219,7 @@ async def test_an_unreadable_file_is_written_again_and_takes_no_gpu_from_anybody
     await node.until(lambda: file.read_text() != "{" and offered(node) == ["GPU-0", "GPU-1"])
 
 
-async def test_who_is_on_a_whole_gpu_without_having_it_is_found_and_the_holder_is_not(
-    node: FakeNode, nvml: FakeNvml
-) -> None:
+async def test_a_stranger_on_a_whole_gpu_is_a_finding_and_its_holder_is_none(node: FakeNode, nvml: FakeNvml) -> None:
     await giving(node)
     node.kubelet.holders = {(NVIDIA, "GPU-0")}
     container = {"name": "app", "resources": {"limits": {NVIDIA: "1"}}}
@@ -246,7 +242,7 @@ async def test_who_is_on_a_whole_gpu_without_having_it_is_found_and_the_holder_i
     await node.until(lambda: not node.observed["GPU-0"].usages[0].slot)
 
 
-async def test_a_gpu_that_was_just_being_taken_for_clients_is_not_given_whole_until_that_has_ended(
+async def test_a_gpu_being_taken_for_clients_is_not_given_whole_yet(
     node: FakeNode,
 ) -> None:
     """NVML may take seconds to tell a compute mode. Its answer would make an MPS daemon on a container's whole GPU."""

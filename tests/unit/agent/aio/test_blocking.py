@@ -27,7 +27,7 @@ async def test_a_hanging_call_is_given_up_and_later_ones_are_refused_at_once() -
     release.set()
 
 
-async def test_a_call_for_which_there_is_no_thread_is_refused_and_the_next_one_is_made() -> None:
+async def test_a_call_without_a_thread_is_refused_and_the_next_is_made() -> None:
     caller = BlockingCaller("gpu", seconds=5)
     with no_threads(), pytest.raises(HungError, match="no thread for the call"):
         await caller.call(int)

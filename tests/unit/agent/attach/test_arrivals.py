@@ -65,7 +65,7 @@ def test_after_a_broker_that_counts_from_0_again_arrivals_may_be_missing() -> No
     assert without_client(made, {"team/a": 1.5, "team/b": 2.5}) == {"team/b"}
 
 
-def test_after_a_burst_that_pushed_out_all_known_arrivals_some_may_be_missing() -> None:
+def test_arrivals_may_be_missing_after_a_burst() -> None:
     burst = [arrival(100 + number, 3.0) for number in range(MAX_ARRIVALS)]
     made = log(broker(arrival(7, 1.5)), broker(*burst, attached=500))
     assert without_client(made, {"team/b": 1.5}) == set()
@@ -82,7 +82,7 @@ def test_the_latest_come_first_and_each_once() -> None:
     assert [one.pid for one in made.attaches(GPU, (), {}, {}).latest] == [8, 7]
 
 
-def test_an_arrival_and_a_further_connection_are_news_and_a_heartbeat_is_none() -> None:
+def test_an_arrival_is_news_and_a_heartbeat_is_none() -> None:
     made = ArrivalLog()
     assert not made.update(broker(), 1.0)
     assert made.update(broker(arrival(7, 1.5)), 2.0)
@@ -139,7 +139,7 @@ def test_a_file_is_read_once_for_each_writing(tmp_path: Path) -> None:
     assert files.changed(gpus) == []
 
 
-def test_a_file_that_names_another_gpu_says_nothing_of_any_and_is_logged_once(
+def test_a_file_that_names_another_gpu_is_ignored_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     gpus, files = directories(tmp_path), BrokerFiles(ModelFiles())
@@ -152,19 +152,19 @@ def test_a_file_that_names_another_gpu_says_nothing_of_any_and_is_logged_once(
     assert files.changed(gpus) == [broker()]
 
 
-def test_a_client_attached_when_the_broker_says_and_one_that_it_never_saw_at_no_known_time() -> None:
+def test_a_client_attached_when_the_broker_says() -> None:
     made = log(broker(arrival(7, 6.0)), broker(arrival(7, 6.0), arrival(8, 7.5)))
     assert made.attached(GPU, [(7, 0), (8, 0), (9, 0)]) == {7: 6.0, 8: 7.5}
     assert made.attached("another", [(7, 0)]) == {}
 
 
-def test_the_arrival_of_an_ended_process_is_not_that_of_a_later_one_with_its_pid() -> None:
+def test_an_arrival_is_not_that_of_a_later_process_with_its_pid() -> None:
     made = log(broker(arrival(7, 6.0)))
     assert made.attached(GPU, [(7, 6 * TICKS_PER_SECOND)]) == {7: 6.0}
     assert made.attached(GPU, [(7, 6 * TICKS_PER_SECOND + 1)]) == {}
     assert log(broker(arrival(7, 6.0), arrival(7, 9.0))).attached(GPU, [(7, 8 * TICKS_PER_SECOND)]) == {7: 9.0}
 
 
-def test_a_client_that_the_broker_still_lists_is_known_however_many_came_after_it() -> None:
+def test_a_client_that_the_broker_still_lists_is_known() -> None:
     states = [broker(arrival(7, 1.0), arrival(100 + n, 2.0 + n), attached=2 + n) for n in range(MAX_KEPT + 1)]
     assert log(*states).attached(GPU, [(7, 0)]) == {7: 1.0}

@@ -65,7 +65,7 @@ def test_what_stays_as_it_was_is_not_written_again_and_what_changes_is(directory
     assert (written(directory).closed, written(directory).pods) == ("", [])
 
 
-def test_an_agent_that_knows_nobody_yet_keeps_the_pods_of_the_file_and_closes_it_all_the_same(
+def test_an_agent_without_readings_keeps_pods_and_closes_the_file(
     directory: GpuDir,
 ) -> None:
     GrantFiles().update(taken(directory), READY, HOLDERS)
@@ -90,7 +90,7 @@ def test_the_grants_of_another_share_are_not_kept(directory: GpuDir) -> None:
     assert (written(directory).share, written(directory).pods) == ("b", [])
 
 
-def test_a_file_that_vanished_is_written_again_unless_the_gpu_is_given_back(directory: GpuDir) -> None:
+def test_a_vanished_file_is_written_again_while_the_gpu_is_kept(directory: GpuDir) -> None:
     files = GrantFiles()
     files.update(taken(directory), READY, HOLDERS)
     directory.grants.unlink()
@@ -112,7 +112,7 @@ def test_a_gpu_whose_directory_cannot_be_written_holds_up_no_other(
     assert [record.getMessage()[:12] for record in caplog.records] == ["GPU GPU-gone"]
 
 
-async def test_the_agent_grants_a_slot_once_the_kubelet_lists_it_and_takes_it_back_when_it_ends(node: FakeNode) -> None:
+async def test_the_agent_grants_a_slot_while_the_kubelet_lists_it(node: FakeNode) -> None:
     await node.serving()
     directory = gpu_dir(node.root, "GPU-0")
     await node.until(directory.grants.exists)
@@ -126,7 +126,7 @@ async def test_the_agent_grants_a_slot_once_the_kubelet_lists_it_and_takes_it_ba
     await node.until(lambda: written(directory).pods == [])
 
 
-async def test_a_restarted_agent_leaves_the_grants_as_they_are_while_the_kubelet_is_down(node: FakeNode) -> None:
+async def test_a_restarted_agent_keeps_grants_while_the_kubelet_is_down(node: FakeNode) -> None:
     await node.serving()
     directory = gpu_dir(node.root, "GPU-0")
     node.kube.put(PODS, pod(1, with_status=False, name="pod", namespace="ns"))
@@ -140,7 +140,7 @@ async def test_a_restarted_agent_leaves_the_grants_as_they_are_while_the_kubelet
     assert [one.name for one in written(directory).pods] == ["pod"]
 
 
-async def test_while_clients_are_ended_after_maxwait_the_gpu_is_closed_and_while_draining_it_is_not(
+async def test_a_gpu_is_closed_after_maxwait_and_not_while_draining(
     node: FakeNode,
 ) -> None:
     await node.serving()

@@ -45,7 +45,7 @@ def initialising(init: Any, *containers: Any, number: int = 1, started: bool = T
     return made
 
 
-def test_a_container_with_a_slot_gets_its_grant_and_the_others_of_its_pod_none() -> None:
+def test_only_a_container_with_a_slot_gets_its_grant() -> None:
     (granted,) = granted_pods(holders(pod(1, PLAIN, container()), places={("pod-1", "app"): HERE}), *HERE).pods
     assert (granted.uid, granted.namespace, granted.name) == (pod(1)["metadata"]["uid"], "team", "pod-1")
     assert [(it.name, it.id, it.grant) for it in granted.containers] == [
@@ -95,7 +95,7 @@ def test_who_has_a_grant(sentence: str, given: PartHolders, expected: object) ->
     assert found(given) == expected, sentence
 
 
-def test_an_init_container_has_no_part_any_more_once_the_pod_s_containers_run() -> None:
+def test_an_init_container_has_no_part_once_containers_run() -> None:
     running = initialising(container("init"), container())
     running["status"] |= pod(1, container())["status"]
     assert found(holders(running, places={("pod-1", "app"): HERE})) == {"pod-1": {"app": GRANTED, "init": None}}
@@ -126,7 +126,7 @@ def test_the_id_of_an_instance_that_has_ended_is_not_written() -> None:
 
 
 @pytest.mark.parametrize("reason", DaemonReason)
-def test_processes_of_running_containers_attach_while_the_daemon_is_verified(reason: DaemonReason) -> None:
+def test_running_containers_attach_while_the_daemon_is_verified(reason: DaemonReason) -> None:
     takes = {DaemonReason.READY, DaemonReason.CLIENT_TABLE_FULL, DaemonReason.BROKER_NOT_READY}
     assert closed(Readiness(reason, "why")) == ("" if reason in takes else f"{reason.value}: why")
 

@@ -77,7 +77,7 @@ def test_a_broker_that_counts_from_1_again_refused_once_more(reports: RefusalRep
     assert found.count == 1
 
 
-def test_what_was_refused_before_the_agent_started_is_told_once_in_all_and_not_counted(
+def test_a_refusal_before_the_agents_start_is_told_once_and_not_counted(
     reports: RefusalReports,
 ) -> None:
     [found] = new(reports, refusal(at=99.0))

@@ -53,7 +53,7 @@ def test_what_is_odd(sentence: str, environment: dict[str, str], odd: list[str])
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_whatever_a_program_says_is_judged_and_fits_into_a_note_of_plain_characters(threads: str, memory: str) -> None:
+def test_any_variable_is_judged_and_fits_into_a_plain_note(threads: str, memory: str) -> None:
     environments = {7: {ENV_THREADS: threads, ENV_MEMORY: memory}}
     for event in variable_events([ARRIVAL], environments, GRANTS, "a", PODS):
         assert len(event.note.encode()) <= NOTE_BYTES

@@ -69,7 +69,7 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path / "cdi")
 
 
-async def test_a_claim_is_held_from_its_preparation_until_the_kubelet_gives_it_up(node: Node) -> None:
+async def test_a_claim_is_held_from_preparation_until_it_is_unprepared(node: Node) -> None:
     prepared = await node.prepare()
     assert (prepared.parts[0].uuid, prepared.parts[0].grant.threads) == ("GPU-0", 10)
     assert node.claims.holdings() == {SHARE_GPU: frozenset({0})}
@@ -202,7 +202,7 @@ async def test_only_a_uid_becomes_part_of_a_files_name(node: Node, uid: str) -> 
     node.preparer.unprepare(uid)
 
 
-async def test_a_claim_waits_for_its_gpu_and_is_prepared_as_soon_as_that_is_ready(node: Node) -> None:
+async def test_a_claim_waits_until_its_gpu_is_ready(node: Node) -> None:
     not_ready(node)
     waiting = asyncio.create_task(node.prepare())
     await node.asked.wait()

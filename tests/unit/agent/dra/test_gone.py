@@ -57,7 +57,7 @@ async def test_a_claim_of_the_api_is_kept(node: Node) -> None:
     assert await node.after(10 * GONE_SECONDS)
 
 
-async def test_a_claim_is_kept_while_a_pod_uses_it_or_that_is_not_known_and_the_while_begins_anew(node: Node) -> None:
+async def test_a_claim_that_a_pod_may_use_is_kept(node: Node) -> None:
     for used in ({("ns", "c")}, None):
         assert await node.after(0)
         node.used = used

@@ -20,7 +20,7 @@ def with_environment(threads: int, memory_mib: int, name: str = "a") -> dict[str
     return slot_pod({"app": client_environment(Grant(name, threads, memory_mib, 1, 0), None)})
 
 
-def test_a_claim_grants_what_was_allocated_with_the_shares_processes_and_priority() -> None:
+def test_a_claim_grants_its_allocation_and_the_shares_priority() -> None:
     clients = {"perGpu": 8, "processes": 2, "priority": "BelowNormal", "memory": {"default": "4Gi"}}
     assert granted(CLAIM, CLAIM.parts[0], share(clients=clients), pod()) == Grant("a", 10, 2048, 2, 1)
 

@@ -84,7 +84,7 @@ def test_a_claim_that_several_pods_use_grants_its_part_to_one_of_them(
         assert set(PreparedClaims(tmp_path).containers(listed)) == {("ns", served, "app")}
 
 
-def test_claims_that_cannot_be_read_are_read_later_and_may_be_there_until_then(tmp_path: Path) -> None:
+def test_claims_that_cannot_be_read_are_read_later(tmp_path: Path) -> None:
     directory = tmp_path / "cdi"
     directory.touch()  # no directory: an error of its reader, as EIO is
     claims = PreparedClaims(directory)
@@ -110,7 +110,7 @@ def test_a_claim_whose_spec_cannot_be_read_keeps_no_other_from_being_known(tmp_p
 
 
 @pytest.mark.parametrize(("starved", "error"), [(no_room, "No space left"), (read_only, "Read-only file system")])
-def test_where_nothing_can_be_written_a_claim_is_refused_as_a_whole_and_what_is_prepared_stays(
+def test_a_claim_that_cannot_be_written_is_refused_as_a_whole(
     tmp_path: Path, starved: Callable[[Path], AbstractContextManager[None]], error: str
 ) -> None:
     with small_disk(tmp_path):

@@ -117,7 +117,7 @@ async def watched(connection: RpcChannel, messages: Any, services: Any) -> Async
         await stream.cancel()
 
 
-async def test_a_socket_that_somebody_removed_comes_back_and_a_closed_one_is_gone(served: Any) -> None:
+async def test_a_removed_socket_comes_back_and_a_closed_one_does_not(served: Any) -> None:
     plugin, _, socket = served
     socket.unlink()
     await until(socket.exists)

@@ -109,7 +109,7 @@ def test_tainted_devices_are_closed_and_without_a_slice_nothing_is_known() -> No
 LENDING = {"default": "4Gi", "max": "64Gi", "limits": {"max": "96Gi", "overcommitPercent": 150}}
 
 
-def test_what_claims_may_borrow_is_a_capacity_of_its_own_so_that_the_scheduler_adds_limits_up() -> None:
+def test_memory_that_claims_may_borrow_is_a_capacity_of_its_own() -> None:
     found = offered(clients=clients(memory=LENDING))["capacity"]
     assert found["memory"]["value"] == "143259Mi"
     assert found["memoryBurst"]["value"] == "71629Mi", "with memory 150 percent of it"

@@ -39,7 +39,7 @@ def test_an_init_container_with_a_claim_must_be_a_sidecar() -> None:
     check(CLAIM, early, [])
 
 
-def test_a_claim_that_says_it_is_the_schedulers_gives_one_container_one_part() -> None:
+def test_a_claim_of_the_scheduler_gives_each_container_one_part() -> None:
     """Whoever forges its mark has a claim of several requests, and could reach a GPU by each."""
     forged = allocation(claim(result("one"), result("two"), name="slots", by_scheduler=True), UID, "n")
     with pytest.raises(ClaimRefused, match="container app uses 2 parts of ResourceClaim ns/slots: it reaches one GPU"):

@@ -56,7 +56,7 @@ def test_a_supervisor_that_counts_from_0_again_has_counted_what_it_shows(after: 
     assert [event.reason for event in events(LastSeen(at=BEFORE, faults=3), state(faults=after))] == reasons
 
 
-def test_clients_of_deleted_pods_that_no_agent_terminated_are_reported_with_what_the_server_met() -> None:
+def test_unguarded_departures_are_reported_with_the_servers_faults() -> None:
     ended = (client(1), client(2), client(3))
     before = LastSeen(at=BEFORE, clients=(*ended, client(4)))
     pods = (pod(2, grace=30), pod(3, phase="Succeeded"), pod(4))

@@ -82,7 +82,7 @@ def test_a_change_is_reported_once(
     assert reports.update([later], 2.0) == []
 
 
-def test_a_fault_is_reported_with_the_daemons_line_its_xid_and_every_client_that_may_be_the_cause(
+def test_a_fault_is_reported_with_line_xid_and_suspects(
     reports: FaultReports,
 ) -> None:
     reports.add_xid(Xid(GPU, 31), 0.5)
@@ -93,7 +93,7 @@ def test_a_fault_is_reported_with_the_daemons_line_its_xid_and_every_client_that
     assert reports.update([FAULTED], XID_SECONDS + 1) == [], "the Xid belongs to the fault"
 
 
-def test_contexts_that_were_lost_are_told_once_whether_they_show_before_the_restart_or_with_it(
+def test_lost_contexts_are_reported_once(
     reports: FaultReports,
 ) -> None:
     assert reports.update([replace(CALM, lost_contexts=2)], 1.0) == [], "no daemon was started yet"
@@ -111,7 +111,7 @@ def test_a_pod_that_left_long_before_is_no_client_of_a_daemon_that_ended(reports
     assert event.note == f"GPU {GPU}: the MPS daemon ended; its clients got error 806."
 
 
-def test_a_client_that_has_just_gone_may_be_the_cause_and_one_that_left_long_before_is_not(
+def test_a_client_that_has_just_gone_is_a_suspect(
     reports: FaultReports,
 ) -> None:
     both = replace(CALM, clients=("team/a", "team/b", "team/left"))
@@ -144,7 +144,7 @@ def test_only_the_gpus_own_clients_count_as_absent() -> None:
     assert health.absent == {"team/here": 1.0}
 
 
-def test_a_pod_that_holds_a_slot_is_a_suspect_although_no_reading_showed_its_client() -> None:
+def test_a_pod_with_a_slot_is_a_suspect_without_a_reading() -> None:
     readiness = Readiness(DaemonReason.READY, "")
     assert gpu_health(readiness, None, None, ["team/crashed"], {}, GPU).clients == ("team/crashed",)
 
@@ -184,7 +184,7 @@ def test_an_xid_of_a_gpu_that_no_share_has_is_ignored(reports: FaultReports) -> 
     assert reports.update([CALM], 100.0) == []
 
 
-def test_past_counts_are_not_reported_by_a_new_agent_but_a_lasting_state_is() -> None:
+def test_a_new_agent_reports_a_lasting_state_and_no_past_counts() -> None:
     assert FaultReports("here").update([replace(FAULTED, restarts=3)], 0.0) == []
     lost = replace(CALM, reason=DaemonReason.GPU_LOST, message="lost")
     assert [event.reason for event in FaultReports("here").update([lost], 0.0)] == [EventReason.GPU_LOST]
@@ -216,7 +216,7 @@ ENDED = replace(FAULTED, restarts=2, servers_lost=1, lost_contexts=3, last_failu
         pytest.param([replace(ENDED, faults=3), UNREAD, ENDED], [[], [], [GPU_FAULT]], id="of a new supervisor"),
     ],
 )
-def test_a_state_that_cannot_be_read_for_a_while_hides_no_fault_and_tells_none_twice(
+def test_an_unreadable_state_hides_no_fault_and_repeats_none(
     seen: list[GpuHealth], reasons: list[list[EventReason]]
 ) -> None:
     reports = FaultReports("here")
@@ -224,7 +224,7 @@ def test_a_state_that_cannot_be_read_for_a_while_hides_no_fault_and_tells_none_t
     assert [[event.reason for event in events] for events in told] == reasons
 
 
-def test_contexts_that_were_lost_before_the_first_state_are_not_told_with_a_later_end() -> None:
+def test_contexts_lost_before_the_first_state_are_not_reported_later() -> None:
     reports = FaultReports("here")
     reports.update([UNREAD], 0.0)
     reports.update([replace(CALM, restarts=2, lost_contexts=3)], 1.0)

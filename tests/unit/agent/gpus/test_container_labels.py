@@ -61,7 +61,7 @@ def test_a_directory_in_run_is_opened_to_containers(before: str | None, after: s
     assert node.label == after
 
 
-def test_of_what_is_made_on_the_node_containers_may_use_what_they_see_and_no_more(tmp_path: Path) -> None:
+def test_containers_may_use_what_they_see_of_the_nodes_files_and_no_more(tmp_path: Path) -> None:
     labelled: list[Path] = []
     directory, image, fronts = gpu_dir(tmp_path, "GPU-1"), tmp_path / "image", tmp_path / "fronts"
     prepare(directory, labelled.append)

@@ -19,7 +19,7 @@ LISTING = {
 }
 
 
-def test_every_name_of_a_compute_library_is_bound_and_graphics_are_left_out() -> None:
+def test_compute_libraries_are_mounted_and_graphics_are_left_out() -> None:
     assert set(choose(LISTING, "/").libraries) == {"libcuda.so.1", "libcuda.so.580.1", "libnvidia-ml.so.1"}
 
 

@@ -40,7 +40,7 @@ def in_container(edits: ContainerEdits, folder: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("folder", devices.IMAGE_LIBRARY_DIRS)
-def test_a_front_lies_at_the_place_of_the_drivers_library_which_lies_beside_it(folder: str) -> None:
+def test_a_front_lies_in_the_place_of_the_drivers_library(folder: str) -> None:
     assert in_container(devices.client_edits(0, "/c", DRIVER, FRONTS), folder) == {
         "libcuda.so": FRONTS["libcuda.so.1"],
         "libcuda.so.1": FRONTS["libcuda.so.1"],
@@ -58,7 +58,7 @@ def test_a_driver_without_nvml_gets_no_front_for_it() -> None:
     assert sorted(found) == ["gpushare-libcuda.so.1", "libcuda.so.1"]
 
 
-def test_a_process_that_sees_its_part_as_the_whole_may_have_all_of_what_it_sees() -> None:
+def test_a_process_may_have_all_of_the_part_that_it_sees() -> None:
     edits = devices.showing_grant(devices.client_edits(0, "/c", DRIVER, FRONTS), "GPU-1")
     assert edits.env == {**devices.CLIENT_ENV, "GPUSHARE_GPU": "GPU-1", "GPUSHARE_MEMORY_FRACTION": "1.0000"}
 
@@ -70,7 +70,7 @@ def test_what_is_delivered_is_what_the_image_has_and_readable_by_all(tmp_path: P
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o644, 0o755)
 
 
-def test_another_version_has_another_place_and_the_one_before_stays_as_it_is(tmp_path: Path) -> None:
+def test_another_version_has_another_place_and_the_old_one_stays(tmp_path: Path) -> None:
     before = FrontLibraries(image(tmp_path / "image", "old"), tmp_path / "node").delivered()
     after = FrontLibraries(image(tmp_path / "image", "new"), tmp_path / "node").delivered()
     assert not set(before.values()) & set(after.values())

@@ -27,7 +27,7 @@ async def test_every_gpu_is_seen_with_its_mode_and_processes(nvml: Any) -> None:
     assert (view.mode, view.processes.compute[0].pid, view.seen_at) == (ComputeMode.EXCLUSIVE_PROCESS, 7, 50.0)
 
 
-async def test_a_gpu_that_nvml_calls_lost_stays_listed_as_lost_and_the_others_go_on(nvml: Any) -> None:
+async def test_a_lost_gpu_stays_listed_and_the_others_go_on(nvml: Any) -> None:
     inventory = Inventory(nvml, clock)
     await inventory.poll()
     nvml.lost.add("GPU-0")
@@ -75,7 +75,7 @@ async def test_another_gpu_in_the_place_of_one_that_is_gone_is_not_taken_for_it(
     assert inventory.error == ""
 
 
-async def test_gpus_in_another_order_are_known_by_their_uuids_with_the_device_nodes_that_they_have_now(
+async def test_gpus_in_another_order_are_known_by_their_uuids(
     nvml: Any,
 ) -> None:
     inventory = Inventory(nvml, clock)
@@ -89,7 +89,7 @@ async def test_gpus_in_another_order_are_known_by_their_uuids_with_the_device_no
     }
 
 
-async def test_of_a_uuid_that_is_listed_twice_what_was_known_stays_and_grows_old_and_it_is_told(nvml: Any) -> None:
+async def test_a_uuid_listed_twice_keeps_its_old_view_and_is_told(nvml: Any) -> None:
     now = 50.0
     inventory = Inventory(nvml, lambda: now)
     await inventory.poll()
@@ -104,7 +104,7 @@ async def test_of_a_uuid_that_is_listed_twice_what_was_known_stays_and_grows_old
     assert (inventory.error, inventory.views["GPU-0"].seen_at) == ("", 60.0)
 
 
-async def test_a_uuid_that_was_never_seen_but_twice_is_no_gpu_that_anybody_could_be_given(nvml: Any) -> None:
+async def test_a_uuid_that_was_only_seen_twice_is_no_gpu(nvml: Any) -> None:
     nvml.infos = [nvml.infos[0], replace(nvml.infos[1], uuid="GPU-0")]
     inventory = Inventory(nvml, clock)
     await inventory.poll()
@@ -121,9 +121,7 @@ async def test_a_uuid_that_was_never_seen_but_twice_is_no_gpu_that_anybody_could
         ({"compute_capability": "1431655765.9"}, "GPU GPU-0 as none can be: compute_capability is 1431655765.9"),
     ],
 )
-async def test_of_a_gpu_that_nvml_describes_as_none_can_be_what_was_known_stays_and_the_others_are_read(
-    nvml: Any, change: dict[str, object], sentence: str
-) -> None:
+async def test_an_implausible_gpu_keeps_its_old_view(nvml: Any, change: dict[str, object], sentence: str) -> None:
     """No GpuNode would hold it: one such GPU would keep the whole node from being reported."""
     now = 50.0
     inventory = Inventory(nvml, lambda: now)
@@ -164,7 +162,7 @@ async def test_a_mode_that_the_agent_sets_is_seen_at_once_as_nvml_tells_it(nvml:
     assert modes == {"GPU-0": ComputeMode.EXCLUSIVE_PROCESS, "GPU-1": ComputeMode.DEFAULT}
 
 
-async def test_a_reading_that_began_before_a_mode_was_set_does_not_undo_what_is_seen_and_a_later_one_counts(
+async def test_a_reading_from_before_a_mode_was_set_does_not_undo_it(
     nvml: Any,
 ) -> None:
     now = iter(range(1000))
@@ -182,7 +180,7 @@ async def test_a_reading_that_began_before_a_mode_was_set_does_not_undo_what_is_
     assert inventory.views["GPU-0"].mode is ComputeMode.DEFAULT
 
 
-async def test_an_unloaded_driver_is_told_and_what_was_seen_last_stays_with_its_age(nvml: Any) -> None:
+async def test_an_unloaded_driver_is_told_and_old_views_stay(nvml: Any) -> None:
     inventory = Inventory(nvml, clock)
     await inventory.poll()
     nvml.unloaded = True

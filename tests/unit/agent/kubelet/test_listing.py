@@ -114,7 +114,7 @@ def test_each_id_is_settled_by_itself() -> None:
     assert pending.ids() == {"a"}
 
 
-def test_a_reading_of_the_pod_before_does_not_settle_an_id_that_was_handed_out_again() -> None:
+def test_a_reading_of_the_pod_before_does_not_settle_its_id() -> None:
     pending = PendingAllocations()
     pending.add(["a"], 1.0)
     pending.add(["a"], 3.0)
@@ -125,7 +125,7 @@ def test_a_reading_of_the_pod_before_does_not_settle_an_id_that_was_handed_out_a
 
 
 @given(st.sets(DEVICE_IDS, max_size=40), st.sets(DEVICE_IDS, max_size=5), st.integers(-1, 50))
-def test_preferred_ids_are_available_ones_without_repetition_that_include_what_must_be(
+def test_preferred_ids_are_available_unique_and_include_the_musts(
     available: set[str], must: set[str], size: int
 ) -> None:
     chosen = preferred_slots(sorted(available), sorted(must), size)
@@ -163,7 +163,7 @@ def test_a_shares_gpus_fill_evenly_or_one_after_the_other(placement: Placement, 
     assert taken == expected
 
 
-def test_a_share_that_packs_fills_the_gpu_on_which_somebody_is_before_it_takes_a_free_one() -> None:
+def test_a_share_that_packs_fills_a_used_gpu_before_a_free_one() -> None:
     free = ["GPU-a::0", "GPU-a::1", "GPU-b::1"]
     assert preferred_slots(free, [], 1, Placement.PACK) == ["GPU-b::1"]
     assert preferred_slots(free, [], 1, Placement.SPREAD) == ["GPU-a::0"]

@@ -158,7 +158,7 @@ async def test_a_wiped_socket_is_made_again(kubelet: FakeKubelet, served: Device
     await kubelet.until(lambda: len(kubelet.registrations) == 2 and len(kubelet.lists) == 2)
 
 
-async def test_a_socket_that_cannot_be_made_is_told_and_made_as_soon_as_it_can_be(
+async def test_a_socket_that_cannot_be_made_is_a_problem_until_it_can(
     kubelet: FakeKubelet, served: DevicePlugin
 ) -> None:
     with small_disk(kubelet.plugins):
@@ -200,7 +200,7 @@ async def test_a_refused_registration_is_tried_again(kubelet: FakeKubelet, serve
     assert len(kubelet.registrations) == 1
 
 
-async def test_a_kubelet_that_stops_watching_gets_another_registration_and_one_that_watches_does_not(
+async def test_only_a_kubelet_that_stops_watching_is_registered_with_again(
     kubelet_dir: Path, kubelet: FakeKubelet, kind: FakeKind, lock: AllocationLock
 ) -> None:
     clock = Clock()
@@ -249,9 +249,7 @@ async def test_a_withdrawn_device_is_listed_as_unhealthy_and_vanishes_later(
     assert kubelet.lists[1:] == [{"GPU-1::0": "Healthy", "GPU-1::1": "Unhealthy"}, {"GPU-1::0": "Healthy"}]
 
 
-async def test_what_allocate_hands_out_of_a_withdrawn_device_stays_listed_while_it_is_pending(
-    kubelet: FakeKubelet, served: DevicePlugin
-) -> None:
+async def test_a_withdrawn_device_stays_listed_while_it_is_pending(kubelet: FakeKubelet, served: DevicePlugin) -> None:
     await kubelet.start()
     served.offer([SLOT])
     await served.start()
@@ -268,7 +266,7 @@ async def test_what_allocate_hands_out_of_a_withdrawn_device_stays_listed_while_
     assert not served.listed()
 
 
-async def test_a_device_that_vanished_is_refused_because_the_kubelet_would_look_it_up(
+async def test_a_device_that_left_the_list_is_refused(
     kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind
 ) -> None:
     await kubelet.start()
@@ -301,9 +299,7 @@ async def allocate(kubelet: FakeKubelet, *ids: str) -> Any:
     return await kubelet.plugin().Allocate(messages.AllocateRequest(container_requests=wanted))
 
 
-async def test_stopping_ends_the_stream_without_a_list_that_lacks_a_device_and_removes_the_socket(
-    kubelet: FakeKubelet, served: DevicePlugin
-) -> None:
+async def test_stopping_ends_the_stream_without_a_shorter_list(kubelet: FakeKubelet, served: DevicePlugin) -> None:
     await kubelet.start()
     served.offer([SLOT])
     await served.start()
@@ -314,7 +310,7 @@ async def test_stopping_ends_the_stream_without_a_list_that_lacks_a_device_and_r
     assert [file.name for file in kubelet.plugins.iterdir()] == ["kubelet.sock"]
 
 
-async def test_allocate_gives_one_answer_for_each_container_and_remembers_its_ids(
+async def test_allocate_answers_for_each_container_and_keeps_its_ids(
     kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind
 ) -> None:
     await kubelet.start()
@@ -377,7 +373,7 @@ async def test_a_container_does_not_start_while_its_gpu_is_not_ready(
     assert asyncio.get_running_loop().time() - began >= 0.2
 
 
-async def test_preferred_ids_are_answered_for_each_container_by_the_shares_placement(
+async def test_preferred_ids_follow_the_shares_placement_for_each_container(
     kubelet: FakeKubelet, served: DevicePlugin, kind: FakeKind
 ) -> None:
     await kubelet.start()

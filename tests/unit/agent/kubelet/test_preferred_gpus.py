@@ -118,7 +118,7 @@ def test_a_gpu_that_nvml_does_not_show_comes_last() -> None:
 @given(
     st.lists(st.sampled_from([None, 0, 1]), min_size=1, max_size=16), st.sets(st.integers(0, 15)), st.integers(0, 16)
 )
-def test_each_answer_is_of_what_is_free_without_repetition_and_as_large_as_can_be(
+def test_preferred_gpus_are_free_unique_and_as_many_as_can_be(
     numa_nodes: list[int | None], must: set[int], size: int
 ) -> None:
     infos = node(*numa_nodes)

@@ -78,7 +78,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 @example([("allocate", 0), ("allocate", 1), ("start", 0), ("resize", 1), ("start", 1)])
-def test_a_container_starts_only_while_fewer_hold_the_gpu_than_its_share_has_now(
+def test_a_container_starts_only_while_the_gpu_has_room(
     events: list[tuple[str, int]],
 ) -> None:
     gpu = Gpu(per_gpu=8)
@@ -95,7 +95,7 @@ def test_a_container_starts_only_while_fewer_hold_the_gpu_than_its_share_has_now
             assert let is (slot in running or len(running) < gpu.per_gpu)
 
 
-def test_a_container_that_waits_says_why_and_is_not_held_back_again_once_it_has_started() -> None:
+def test_a_container_that_has_started_is_not_held_back_again() -> None:
     gpu = Gpu(per_gpu=2, started={0, 1})
     gpu.allocate(2)
     assert gpu.start(2) == (
@@ -108,7 +108,7 @@ def test_a_container_that_waits_says_why_and_is_not_held_back_again_once_it_has_
     assert gpu.start(2) is None
 
 
-def test_a_container_whose_share_shrank_before_it_started_waits_though_it_came_in_time() -> None:
+def test_a_container_whose_share_shrank_before_its_start_waits() -> None:
     gpu = Gpu(per_gpu=2, started={0})
     gpu.allocate(1)
     gpu.per_gpu = 1
@@ -117,7 +117,7 @@ def test_a_container_whose_share_shrank_before_it_started_waits_though_it_came_i
     assert gpu.start(1) is None
 
 
-def test_a_container_has_not_started_because_the_one_before_it_with_its_slot_had() -> None:
+def test_a_container_is_not_started_since_its_slots_last_one_was() -> None:
     gpu = Gpu(per_gpu=2, started={0})
     gpu.allocate(1)
     assert gpu.start(1) is None
@@ -140,7 +140,7 @@ def test_a_container_still_has_to_wait_for_room_when_its_gpu_gets_ready() -> Non
     assert "waiting until enough" in (gpu.start(1) or "")
 
 
-def test_a_share_says_which_gpu_its_next_container_is_to_have_and_one_that_is_gone_spreads() -> None:
+def test_a_share_prefers_a_gpu_by_placement_and_spreads_when_gone() -> None:
     gpu, free = Gpu(), ["GPU-1::0", "GPU-2::0", "GPU-2::1"]
     assert gpu.slots.prefer(free, [], 1) == ["GPU-2::0"]
     gpu.placement = Placement.PACK

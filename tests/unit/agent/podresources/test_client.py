@@ -153,7 +153,7 @@ async def test_what_is_no_answer_to_either_question_is_an_error(answer: bytes | 
         await server.stop(None)
 
 
-async def test_the_pods_of_a_node_may_have_as_many_containers_as_the_api_server_takes(kubelet: FakeKubelet) -> None:
+async def test_a_nodes_pods_may_have_as_many_containers_as_the_api_takes(kubelet: FakeKubelet) -> None:
     """Else a few tenants could keep the agent from knowing who holds what."""
     crowd = messages.PodResources(name="crowd", namespace="team")
     for number in range(4600):

@@ -111,7 +111,7 @@ async def test_an_empty_list_while_containers_run_replaces_no_earlier_reading() 
     assert reader.error == ""
 
 
-async def test_an_empty_list_that_was_believed_before_the_pods_were_known_is_believed_no_longer_than_that() -> None:
+async def test_an_empty_list_is_believed_until_the_pods_are_known() -> None:
     source, pods = Source(), list[dict[str, Any]]()
     known = False
     reader = KubeletReader(source, lambda: 1.0, lambda: pods if known else None)
@@ -125,7 +125,7 @@ async def test_an_empty_list_that_was_believed_before_the_pods_were_known_is_bel
     assert reader.view is not None
 
 
-async def test_a_list_that_was_believed_before_the_pods_were_known_and_agrees_with_them_stays() -> None:
+async def test_a_list_that_agrees_with_the_pods_stays() -> None:
     source, pods = Source(), list[dict[str, Any]]()
     known = False
     reader = KubeletReader(source, lambda: 1.0, lambda: pods if known else None)

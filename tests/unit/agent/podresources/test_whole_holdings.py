@@ -35,7 +35,7 @@ def running(resource: str) -> dict[str, Any]:
     }
 
 
-def test_a_kubelet_that_has_forgotten_a_container_with_whole_gpus_is_not_believed() -> None:
+def test_a_kubelet_that_forgot_a_whole_gpus_container_is_not_believed() -> None:
     pods = [running("nvidia.com/gpu")]
     assert validate_listing({}, pods, {"nvidia.com/gpu"}) is not None
     assert validate_listing({"nvidia.com/gpu": 1}, pods, {"nvidia.com/gpu"}) is None, "one container, however many GPUs"

@@ -76,7 +76,7 @@ async def quiet(node: FakeNode) -> None:
     await node.until(lambda: boot_clock() - node.running.tick.ended_at > 1.5)
 
 
-async def test_a_gate_opens_and_closes_by_what_the_supervisor_writes_and_waits_for_no_tick(node: FakeNode) -> None:
+async def test_a_gate_follows_the_supervisor_without_waiting_for_a_tick(node: FakeNode) -> None:
     """Of an agent whose next tick, reading of NVML and of the kubelet are a minute away."""
     await node.stop()
     node.seldom, node.only_files, node.supervised = 60.0, True, False

@@ -22,7 +22,7 @@ def test_a_file_system_without_a_number_for_another_file_has_no_room(tmp_path: P
         assert not has_room(tmp_path)
 
 
-def test_a_file_system_that_became_read_only_has_no_room_until_it_can_be_written_again(tmp_path: Path) -> None:
+def test_a_read_only_file_system_has_no_room(tmp_path: Path) -> None:
     with small_disk(tmp_path):
         with read_only(tmp_path):
             assert not has_room(tmp_path)
@@ -30,7 +30,7 @@ def test_a_file_system_that_became_read_only_has_no_room_until_it_can_be_written
         assert has_room(tmp_path)
 
 
-def test_a_directory_that_cannot_be_asked_about_has_no_room_and_is_no_error(tmp_path: Path) -> None:
+def test_a_directory_that_does_not_answer_has_no_room(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert not has_room(tmp_path / "file" / "below")
 

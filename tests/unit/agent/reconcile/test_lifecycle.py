@@ -47,7 +47,7 @@ def test_what_a_release_waits_for(sentence: str, evidence: StopEvidence, expecte
     assert (waits is None) if expected is None else (waits is not None and expected in waits), sentence
 
 
-def test_daemon_json_goes_last_so_that_an_interrupted_removal_is_found_again(tmp_path: Path) -> None:
+def test_daemon_json_is_removed_last(tmp_path: Path) -> None:
     directory = GpuDir(tmp_path / "GPU-1")
     (directory.path / "log").mkdir(parents=True)
     directory.client.mkdir()
@@ -71,9 +71,7 @@ class Ungated:
 
 
 @pytest.mark.parametrize("hours", [3, -3], ids=["set forward", "set back"])
-async def test_an_mps_pod_has_its_time_to_come_and_no_more_though_the_time_of_day_is_set(
-    tmp_path: Path, hours: int
-) -> None:
+async def test_an_mps_pod_has_its_time_to_come_whatever_the_time_of_day(tmp_path: Path, hours: int) -> None:
     directory, clock = GpuDir(tmp_path / "GPU-1"), Clock()
     directory.path.mkdir()
     write_model(directory.wanted, DesiredDaemon(uuid="GPU-1", share="a", limits=LIMITS, stop=True))

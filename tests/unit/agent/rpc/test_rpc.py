@@ -118,7 +118,7 @@ async def test_a_refusal_reaches_the_peer_word_for_word(path: Path, refusal: str
     assert str(refused.value) == f"FAILED_PRECONDITION: {refusal}"
 
 
-async def test_a_request_above_the_limit_fails_alone_and_one_below_it_is_answered(path: Path) -> None:
+async def test_a_request_above_the_limit_fails_alone(path: Path) -> None:
     async with served(path, Registration()), RpcChannel(path) as channel:
         with pytest.raises(RpcError):
             await register(channel, "x" * (MAX_REQUEST_BYTES + 1))
@@ -154,7 +154,7 @@ class Late(RpcChannel):
         return made
 
 
-async def test_a_connection_that_ends_before_the_question_was_sent_is_told_as_such(path: Path) -> None:
+async def test_a_connection_that_ends_before_the_question_says_so(path: Path) -> None:
     async with peer(path, None), Late(path) as channel:
         with pytest.raises(RpcError, match="UNAVAILABLE: the peer closed the connection before"):
             await register(channel)
@@ -182,7 +182,7 @@ async def test_a_question_to_nobody_is_an_error(path: Path) -> None:
 
 
 @pytest.mark.parametrize("vanishes", [False, True], ids=["deadline", "peer vanishes"])
-async def test_a_question_that_fails_leaves_the_time_limits_of_who_asks_as_they_are(path: Path, vanishes: bool) -> None:
+async def test_a_failed_question_leaves_the_askers_time_limits(path: Path, vanishes: bool) -> None:
     service = Registration()
     service.free.clear()
 
@@ -237,7 +237,7 @@ async def test_the_deadline_of_who_asks_ends_the_work_for_the_answer(path: Path)
             await service.broken_off.wait()
 
 
-async def test_a_server_that_stops_lets_calls_end_within_its_grace_and_breaks_off_the_others(path: Path) -> None:
+async def test_a_server_that_stops_lets_calls_end_within_its_grace(path: Path) -> None:
     service = Registration()
     service.free.clear()
     async with served(path, service) as server, RpcChannel(path) as channel:
@@ -268,7 +268,7 @@ async def test_a_server_stops_though_a_peer_neither_reads_its_answer_nor_leaves(
                 await server.stop(None)
 
 
-async def test_a_server_waits_for_no_call_that_was_taken_back_in_the_packet_that_made_it(path: Path) -> None:
+async def test_a_server_waits_for_no_call_cancelled_in_its_first_packet(path: Path) -> None:
     async with served(path, Registration()) as server:
         with sockets.socket(sockets.AF_UNIX) as fickle:
             fickle.connect(str(path))
@@ -315,7 +315,7 @@ async def test_a_peer_that_speaks_no_http2_is_sent_away_and_others_are_served(pa
                 pass
 
 
-async def test_a_connection_takes_no_more_memory_for_thousands_of_questions_that_were_answered(path: Path) -> None:
+async def test_a_connections_memory_does_not_grow_with_questions(path: Path) -> None:
     """The agent asks the kubelet on one connection for months."""
     async with served(path, Registration()), RpcChannel(path) as channel:
         tracemalloc.start()

@@ -118,7 +118,7 @@ async def test_a_renewal_that_fails_is_tried_again_soon_and_ends_nothing(node: N
     assert node.lease()["spec"]["holderIdentity"] == "agent-x"
 
 
-def test_what_is_read_of_a_lease_is_bounded_and_one_without_a_time_is_no_heartbeat() -> None:
+def test_a_lease_is_read_within_bounds_and_needs_a_time() -> None:
     spec = heartbeat_spec("x" * 5000, datetime(2026, 1, 1, tzinfo=UTC))
     leases: list[Object] = [
         {"metadata": {"name": "long", "resourceVersion": "7"}, "spec": {**spec, "renewTime": "t" * 5000}},

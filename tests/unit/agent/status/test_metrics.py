@@ -138,7 +138,7 @@ def test_a_nodes_metrics_are_in_base_units(name: str, labels: dict[str, str], ex
     assert value(exported, name, labels) == expected
 
 
-def test_of_who_borrows_the_limit_and_what_is_borrowed_are_shown_and_what_the_gpu_lacks() -> None:
+def test_a_borrowers_limit_and_loan_are_shown_and_what_the_gpu_lacks() -> None:
     grant = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
     listed = Borrower(
         uuid=UUID, share="a", namespace="team", pod="pod-1", pod_uid=uid(1), container="app", reserved_mib=8192,
@@ -183,7 +183,7 @@ def test_before_the_driver_is_loaded_nvml_and_kubelet_are_down() -> None:
     assert (value(exported, "nvml_up"), value(exported, "kubelet_up"), len(exported)) == (0, 0, 2)
 
 
-def test_a_part_without_a_client_has_its_time_and_one_with_a_client_no_series() -> None:
+def test_only_a_part_without_a_client_has_a_series_of_its_time() -> None:
     part = RunningPart("a", UUID, "uid", ("team", "pod-9", "app"), None)
     assert value(series(snapshot(unused={part: 90.0})), "container_unused_seconds", APP | {"pod": "pod-9"}) == 90
     assert value(series(snapshot()), "container_unused_seconds", APP) is None
@@ -209,12 +209,12 @@ pods = st.lists(
 
 
 @given(pods)
-def test_whatever_is_on_the_gpu_no_series_stands_twice_and_every_family_is_declared(usages: list[Usage]) -> None:
+def test_no_series_stands_twice_and_every_family_is_declared(usages: list[Usage]) -> None:
     exported = series(snapshot(*usages))
     assert {name for name, _ in exported} <= {family.name for family in FAMILIES}
 
 
-async def test_a_live_agents_figures_are_those_of_its_offer_and_of_nvml_without_asking_it(node: FakeNode) -> None:
+async def test_a_live_agents_figures_are_read_without_asking_nvml(node: FakeNode) -> None:
     await node.serving()
     node.client(50, 1024, pod())
     here = {"share": "a", "uuid": "GPU-0"}

@@ -149,7 +149,7 @@ def test_a_part_of_the_driver_that_the_image_lacks_is_a_condition() -> None:
         ("the mode of a lost GPU is not known", {"views": {"GPU-0": view(0, lost=True)}}, "True"),
     ],
 )  # fmt: skip
-def test_where_compute_modes_are_left_alone_gpus_that_are_open_to_bypass_are_reported(
+def test_gpus_open_to_bypass_are_reported_where_modes_are_left(
     sentence: str, changes: dict[str, Any], condition: str | None
 ) -> None:
     status = build(replace(FACTS, **({"modes": ComputeModePolicy.LEAVE} | changes)), EMPTY)
@@ -240,7 +240,7 @@ def test_the_operators_condition_is_no_part_of_the_agents_status() -> None:
     assert build(FACTS, read) == ours
 
 
-def test_a_condition_that_an_agent_of_other_settings_left_is_no_difference_once_the_operator_has_taken_it() -> None:
+def test_another_agents_condition_is_no_difference_once_it_is_unknown() -> None:
     """Server-side apply cannot remove what the operator owns, so it would be tried again and again."""
     ours = build(FACTS, GpuNodeStatus())
     left = Condition(
@@ -253,7 +253,7 @@ def test_a_condition_that_an_agent_of_other_settings_left_is_no_difference_once_
     assert own_part(ours.model_copy(update={"conditions": silenced}), ours) != ours, "it is taken back"
 
 
-def test_conditions_that_the_operator_set_to_unknown_are_taken_back_with_the_time_of_now() -> None:
+def test_conditions_set_to_unknown_are_taken_back_with_a_new_time() -> None:
     ours = build(FACTS, GpuNodeStatus())
     unknown = [item.model_copy(update={"status": "Unknown"}) for item in ours.conditions]
     later = build(replace(FACTS, now="2026-06-01T00:00:00Z"), ours.model_copy(update={"conditions": unknown}))
