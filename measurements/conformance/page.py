@@ -40,20 +40,22 @@ class Suite:
 
 def suites() -> list[Suite]:
     stored: dict[str, Any] = json.loads(CASES.read_text())
-    return [Suite(it["suite"], it["source"], [Case(**case) for case in it["cases"]]) for it in stored["suites"]]
+    return [
+        Suite(suite["suite"], suite["source"], [Case(**case) for case in suite["cases"]]) for suite in stored["suites"]
+    ]
 
 
-def page(found: Sequence[Suite]) -> str:
+def page(read: Sequence[Suite]) -> str:
     """measurements/pages/conformance.md with the tables of these suites."""
-    tables = {"counts": "\n".join(_counts(found)), "otherwise": "\n\n".join(map(_otherwise, filter(_differs, found)))}
+    tables = {"counts": "\n".join(_counts(read)), "otherwise": "\n\n".join(map(_otherwise, filter(_differs, read)))}
     return filled(PAGE.read_text(), tables)
 
 
-def _counts(found: Sequence[Suite]) -> Iterator[str]:
+def _counts(read: Sequence[Suite]) -> Iterator[str]:
     yield from head_of("suite", *OUTCOMES.values())
-    for suite in found:
+    for suite in read:
         counted = Counter(case.outcome for case in suite.cases)
-        yield line_of(f"{suite.name} ({suite.source})", *(str(counted[it]) for it in OUTCOMES))
+        yield line_of(f"{suite.name} ({suite.source})", *(str(counted[outcome]) for outcome in OUTCOMES))
 
 
 def _differs(suite: Suite) -> bool:
@@ -61,8 +63,8 @@ def _differs(suite: Suite) -> bool:
 
 
 def _otherwise(suite: Suite) -> str:
-    rows = [it for it in suite.cases if it.outcome in OTHERWISE]
-    lines = [line_of(it.case, it.asks, it.outcome, it.shown) for it in rows]
+    cases = [case for case in suite.cases if case.outcome in OTHERWISE]
+    lines = [line_of(case.case, case.asks, case.outcome, case.shown) for case in cases]
     return "\n".join([f"### {suite.name}", *head_of("case", "it asks", "outcome", "shown by, or why"), *lines])
 
 

@@ -47,7 +47,8 @@ def write_all() -> None:
 
 
 def uncited(results: Path, cited: set[Path]) -> list[str]:
-    return sorted(str(it.relative_to(results)) for it in results.rglob("*") if it.is_file() and it not in cited)
+    files = {path for path in results.rglob("*") if path.is_file()}
+    return sorted(str(path.relative_to(results)) for path in files - cited)
 
 
 def test_each_result_is_cited_by_a_page_or_read_by_a_writer() -> None:

@@ -72,14 +72,12 @@ def test_an_asterisk_marks_time_slices_of_another_gpu() -> None:
 @pytest.mark.parametrize(
     ("busy", "quotient"), [(90.0, "4.00*"), (89.9, "–"), (None, "–")], ids=["busy", "waits", "unknown"]
 )
-def test_pods_that_wait_for_their_host_are_not_divided_by_another_machines_time_slices(
-    busy: float | None, quotient: str
-) -> None:
+def test_pods_that_wait_for_their_host_are_divided_by_no_other_machines(busy: float | None, quotient: str) -> None:
     assert of_slices(pods(40.0, busy), processes(OTHER, 10.0)) == quotient
     assert of_slices(pods(40.0, busy), processes(HERE, 10.0)) == "4.00"
 
 
-def test_a_trial_ran_on_the_gpu_that_it_stored_or_else_on_one_that_is_known(tmp_path: Path) -> None:
+def test_a_trial_ran_on_the_gpu_that_it_stored_or_else_on_a_known_one(tmp_path: Path) -> None:
     answer = pods(40.0).record.as_json()
     store(tmp_path, processes(HERE, 20.0), {"bert": answer, "bert-4": answer | {"gpu": HERE}})
     old, further = pod_trials(BERT, tmp_path / "h100")
@@ -90,7 +88,7 @@ def test_a_trial_ran_on_the_gpu_that_it_stored_or_else_on_one_that_is_known(tmp_
     assert not further.ran_elsewhere(processes(HERE, 20.0))
 
 
-def test_a_trial_that_stored_its_gpu_is_not_taken_for_an_old_one_of_that_name(tmp_path: Path) -> None:
+def test_a_trial_that_stored_its_gpu_is_no_old_one_of_that_name(tmp_path: Path) -> None:
     store(tmp_path, processes(HERE, 20.0), {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
     [trial] = pod_trials(BERT, tmp_path / "h100")
     assert trial.gpu == HERE
@@ -134,7 +132,7 @@ def test_the_gain_is_of_the_most_copies_that_ran_as_pods_too(tmp_path: Path) -> 
     assert [gain.copies for gain in gains(tmp_path / "h100")] == ["8"]
 
 
-def test_the_gain_is_of_copies_that_ran_as_both_on_one_machine_before_more_on_two(tmp_path: Path) -> None:
+def test_copies_that_ran_both_ways_on_one_machine_go_before_more_on_two(tmp_path: Path) -> None:
     mps = [measured(case(TrialMode.MPS, copies), 50.0) for copies in (2, 4)]
     four = replace(measured(case(TrialMode.SLOTS, 4), 40.0), busy_percent=99.0)
     trial = pods(40.0)
@@ -146,7 +144,7 @@ def test_the_gain_is_of_copies_that_ran_as_both_on_one_machine_before_more_on_tw
     assert (gain.copies, gain.elsewhere) == ("2", False)
 
 
-def test_the_gain_is_of_processes_that_ran_more_than_once_before_all_others(tmp_path: Path) -> None:
+def test_processes_that_ran_more_than_once_go_before_all_others(tmp_path: Path) -> None:
     mps = measured(case(TrialMode.MPS, 2), 50.0)
     store(tmp_path, processes(HERE, 20.0, mps), {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})
     again = [replace(outcome, repeat=1) for outcome in (*processes(OTHER, 10.0).record.outcomes, mps)]
@@ -156,7 +154,7 @@ def test_the_gain_is_of_processes_that_ran_more_than_once_before_all_others(tmp_
     assert (gain.runs, gain.processes.median, gain.elsewhere) == ((2,), 5.0, True)
 
 
-def test_machines_that_ran_as_many_processes_more_than_once_are_shown_together(tmp_path: Path) -> None:
+def test_machines_with_as_many_repeated_processes_are_shown_together(tmp_path: Path) -> None:
     def twice(uuid: str, *mps: float) -> Comparison:
         runs = [measured(case(TrialMode.MPS, 2), rate) for rate in mps]
         first, second = (processes(uuid, 20.0, run).record.outcomes for run in runs)
@@ -192,7 +190,7 @@ def test_work_above_what_the_copies_allow_is_not_told_against_one_alone(
     assert (gain.alone is not None) is alone
 
 
-def test_a_gain_of_processes_on_another_machine_than_the_pods_is_marked_though_their_time_slices_are_not(
+def test_a_gain_of_processes_on_another_machine_than_the_pods_is_marked(
     tmp_path: Path,
 ) -> None:
     store(tmp_path, processes(HERE, 20.0), {"bert": pods(40.0).record.as_json() | {"gpu": HERE}})

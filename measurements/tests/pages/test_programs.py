@@ -12,7 +12,7 @@ from localcluster.paths import REPOSITORY
 PAGE = REPOSITORY / "measurements" / "pages" / "programs.md"
 
 
-def test_the_page_of_real_programs_is_what_its_script_writes_from_the_results() -> None:
+def test_the_page_is_what_its_script_writes_from_the_results() -> None:
     command = [sys.executable, "-m", "measurements.gpu.programs.page"]
     written = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True).stdout
     assert PAGE.read_text() == written

@@ -82,7 +82,7 @@ def test_a_rate_has_the_least_and_the_largest_of_its_repeats(written: dict[str, 
     assert figures(written["bandwidth"], "8 blocks, depth 1", "H100")[0] == pytest.approx(spread(moved), abs=0.0051)
 
 
-def test_a_latency_is_of_all_rounds_and_its_extremes_are_those_of_one_repeat(written: dict[str, str]) -> None:
+def test_a_latency_is_of_all_rounds_and_has_the_extremes_of_one_repeat(written: dict[str, str]) -> None:
     each = [
         Histogram.merged(Histogram.from_json(result["latency"]) for result in run["results"])
         for run in runs("caps.json", 8, "mps", depth=16)
@@ -146,7 +146,7 @@ def test_slow_kernels_of_a_capped_pair_are_counted_over_all_runs(results: Path) 
     assert row.strip("| ").split(" | ")[4] == "20 % (50 %)"
 
 
-def test_of_few_slow_kernels_no_part_is_told_and_of_several_blocks_for_each_sm_nothing(results: Path) -> None:
+def test_few_slow_kernels_have_no_part_and_several_blocks_have_no_figure(results: Path) -> None:
     written = tables(results)
     one, many = (
         [row.strip("| ").split(" | ") for row in written[f"capped_pair_{depth}"].splitlines()[2:]] for depth in (1, 16)
@@ -155,7 +155,7 @@ def test_of_few_slow_kernels_no_part_is_told_and_of_several_blocks_for_each_sm_n
     assert {row[4] for row in (*one, *many) if row[1] == "132"} == {"–"}
 
 
-def test_rates_and_overlap_of_a_capped_pair_are_those_of_the_time_in_which_both_ran() -> None:
+def test_rates_and_overlap_of_a_capped_pair_are_of_the_time_of_both() -> None:
     one = {"kernels": [[0, 1000, 2000], [800, 1800, 2800]]}
     other = {"kernels": [[1000, 1500, 3000], [1400, 1900, 4000]]}
     assert capped_pair.window([one, other]) == (1000, 2800)
