@@ -7,7 +7,7 @@ import pytest
 
 from localcluster.cluster import cluster
 from localcluster.paths import REPOSITORY
-from localcluster.stack import embedded, install
+from localcluster.stack import Stack, embedded, install
 from tests.cluster import parallel
 from tests.cluster.harness import Harness
 
@@ -73,18 +73,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def harness(request: pytest.FixtureRequest) -> Iterator[Harness]:
-    keep = bool(request.config.getoption("--keep-cluster"))
-    stack = embedded(CLUSTER)
+def stack(request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """The worker's cluster; gpushare may not be installed on it yet."""
     try:
-        install(stack)
-        harness = Harness(stack)
-        yield harness
-        if request.session.testsfailed:
-            harness.dump(LOGS / CLUSTER)
+        yield embedded(CLUSTER)
     finally:
-        if not keep:
+        if not request.config.getoption("--keep-cluster"):
             cluster.down(CLUSTER)
+
+
+@pytest.fixture(scope="session")
+def harness(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Harness]:
+    install(stack)
+    harness = Harness(stack)
+    yield harness
+    if request.session.testsfailed:
+        harness.dump(LOGS / CLUSTER)
 
 
 @pytest.hookimpl(wrapper=True)

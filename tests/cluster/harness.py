@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 from localcluster.cluster import cluster, processes
 from localcluster.cluster.layout import Layout
 from localcluster.kubectl import CommandError, Kubectl, Object
-from localcluster.stack import NAMESPACE, Stack, embedded, install, prepare_namespace
+from localcluster.stack import NAMESPACE, Stack, embedded, install
 from tests.cluster.reads import Api, ReadingKubectl
 
 T = TypeVar("T")
 NODE = "node1"
 POLL = 0.25
 MOST_LINKS = 40
+GPU_SHARES = "/apis/gpushare.dev/v1alpha1/gpushares"
 CLUSTER_EVENTS = "default"
 """Kubernetes keeps events about objects without a namespace here."""
 PATIENCE = int(os.environ.get("GPUSHARE_TEST_PATIENCE", "3"))
@@ -29,7 +30,8 @@ PATIENCE = int(os.environ.get("GPUSHARE_TEST_PATIENCE", "3"))
 class Harness:
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        self.kubectl: Kubectl = ReadingKubectl(stack.environment, api=Api(self.layout))
+        self.api = Api(self.layout)
+        self.kubectl: Kubectl = ReadingKubectl(stack.environment, api=self.api)
         self.system = self.kubectl.within(NAMESPACE)
         self._earlier: frozenset[tuple[str, str]] = frozenset()
 
@@ -87,14 +89,16 @@ class Harness:
     def namespace(self, prefix: str = "tenant", enforce: str = "restricted", **labels: str) -> Iterator["Tenant"]:
         """A namespace that enforces a Pod Security Standard."""
         name = f"{prefix}-{uuid.uuid4().hex[:6]}"
-        prepare_namespace(self.kubectl, name, enforce, **labels)
+        standard = {"pod-security.kubernetes.io/enforce": enforce}
+        metadata = {"name": name, "labels": standard | labels}
+        self.api.send("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         tenant = Tenant(self, name)
         wait_until("the namespace's ServiceAccount", lambda: tenant.kubectl.find("serviceaccount", "default"))
         try:
             yield tenant
         finally:
             tenant.delete_pods()
-            self.kubectl.delete("namespace", name, wait=False)
+            self.api.send("DELETE", f"/api/v1/namespaces/{name}")
 
     def restart_pods(self, component: str, *, force: bool = False) -> None:
         """Deletes our own pods of a component; their controller makes new ones."""
@@ -216,7 +220,16 @@ class Share:
                    lambda: self.harness.capacity(self.name))  # fmt: skip
 
     def delete(self, wait: bool = True) -> None:
-        self.harness.kubectl.delete("gpushare", self.name, wait=wait, seconds=90)
+        found = self.harness.kubectl.find("gpushare", self.name)
+        if found is None or not self.harness.api.send("DELETE", f"{GPU_SHARES}/{self.name}") or not wait:
+            return
+        uid = found["metadata"]["uid"]
+        wait_until(f"GpuShare {self.name} is gone", lambda: self._uid() != uid, 90, lambda: found)
+
+    def _uid(self) -> str:
+        """Empty: there is none of this name."""
+        found = self.harness.kubectl.find("gpushare", self.name)
+        return str(found["metadata"]["uid"]) if found else ""
 
 
 class Tenant:
@@ -325,8 +338,16 @@ class Tenant:
         return str(condition(pod, "PodScheduled").get("message", ""))
 
     def delete_pods(self, *names: str) -> None:
-        which = names or ("--all",)
-        self.kubectl.delete("pods", *which, "--grace-period=1", seconds=90)
+        """These, or all. Returns once they are gone."""
+        pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in self.pods()}
+        going = {uid: name for uid, name in pods.items() if not names or name in names}
+        for name in going.values():
+            self.harness.api.send("DELETE", f"/api/v1/namespaces/{self.name}/pods/{name}?gracePeriodSeconds=1")
+
+        def gone() -> bool:
+            return not going.keys() & {pod["metadata"]["uid"] for pod in self.pods()}
+
+        wait_until(f"{', '.join(going.values())} are gone", gone, 90, self.pods)
 
 
 def within(root: Path, path: str) -> Path:

@@ -1,5 +1,6 @@
 """kubectl whose reads are plain requests: tests that wait ask several times a second, and a process per question would
-be most of the CPU time of a run. What changes something still goes through kubectl, as a user would do it."""
+be most of the CPU time of a run. What changes something goes through kubectl, as a user would do it, but for namespaces
+of tests and for what they tidy up."""
 
 import http.client
 import json
@@ -12,13 +13,18 @@ from localcluster.cluster.layout import Layout
 from localcluster.kubectl import CommandError, Kubectl, Object
 
 SECONDS = 30.0
-_CORE, _OURS = "/api/v1", "/apis/gpushare.dev/v1alpha1"
+_CORE, _OURS, _CLAIMS = "/api/v1", "/apis/gpushare.dev/v1alpha1", "/apis/resource.k8s.io/v1"
 _RESOURCES = {
     "pod": (_CORE, "pods", True),
     "event": (_CORE, "events", True),
     "serviceaccount": (_CORE, "serviceaccounts", True),
     "node": (_CORE, "nodes", False),
     "daemonset": ("/apis/apps/v1", "daemonsets", True),
+    "job": ("/apis/batch/v1", "jobs", True),
+    "lease": ("/apis/coordination.k8s.io/v1", "leases", True),
+    "resourceclaim": (_CLAIMS, "resourceclaims", True),
+    "resourceclaimtemplate": (_CLAIMS, "resourceclaimtemplates", True),
+    "resourceslice": (_CLAIMS, "resourceslices", False),
     "gpushare": (_OURS, "gpushares", False),
     "gpunode": (_OURS, "gpunodes", False),
 }
@@ -49,12 +55,24 @@ class Api:
             raise CommandError(["GET", url], body.decode(errors="replace"))
         return body
 
-    def _ask(self, url: str) -> tuple[int, bytes]:
+    def send(self, method: str, path: str, body: Object | None = None) -> bool:
+        """Writes. Returns whether there is such an object; raises CommandError where it is refused or not answered."""
+        self._local.connection = None  # a write is not sent twice, so not by a connection that the server has closed
+        try:
+            status, answer = self._ask(path, method, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise CommandError([method, path], f"no answer: {error}") from error
+        if status != 404 and not 200 <= status < 300:
+            raise CommandError([method, path], answer.decode(errors="replace"))
+        return status != 404
+
+    def _ask(self, url: str, method: str = "GET", body: Object | None = None) -> tuple[int, bytes]:
         connection: http.client.HTTPSConnection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = http.client.HTTPSConnection(self._host, 6443, timeout=SECONDS, context=self._context)
             self._local.connection = connection
-        connection.request("GET", url, headers={"Accept": "application/json"})
+        headers = {"Accept": "application/json"} | ({"Content-Type": "application/json"} if body else {})
+        connection.request(method, url, json.dumps(body) if body else None, headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
 
@@ -70,6 +88,9 @@ class ReadingKubectl(Kubectl):
         if request is None or self.api is None:
             return Kubectl.get(self, *arguments)
         answer: Object = json.loads(self.api.get(request[0], **request[1]))
+        for item in answer.get("items", ()):  # as kubectl completes them
+            item.setdefault("kind", answer["kind"].removesuffix("List"))
+            item.setdefault("apiVersion", answer["apiVersion"])
         return answer
 
     def find(self, *arguments: str) -> Object | None:

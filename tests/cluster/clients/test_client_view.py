@@ -1,12 +1,16 @@
 """From inside a client container: a read-only directory with `control` alone, and no way to change a limit."""
 
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 from gpushare.mps.broker.broker import GRANT_SECONDS
 from localcluster.kubectl import Object
-from tests.cluster.harness import Harness, wait_until
+from tests.cluster.harness import Harness, Share, wait_until
 from tests.cluster.node import daemon_of
 
+pytestmark = pytest.mark.takes(60)  # all of them, on one worker
 PIPE = "/run/gpushare/mps"
 PROBE = f"""
 import json, os, pathlib
@@ -41,8 +45,15 @@ print(json.dumps({
 """
 
 
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Iterator[Share]:
+    with harness.share("view", per_node=1) as share:
+        yield share
+
+
+@pytest.mark.usefixtures("share")
 def test_the_control_directory_is_read_only_and_holds_control_alone(harness: Harness) -> None:
-    with harness.share("view", per_node=1), harness.namespace() as tenant:
+    with harness.namespace() as tenant:
         tenant.start(tenant.pod("looker", "view", command=["python", "-c", PROBE]))
         seen = tenant.wait_event("looker", "view")
         assert seen["entries"] == ["control"]
@@ -52,11 +63,11 @@ def test_the_control_directory_is_read_only_and_holds_control_alone(harness: Har
         assert seen["run"] == ["mps"]
 
 
-def test_no_command_of_a_client_reaches_the_daemon_not_even_a_question(harness: Harness) -> None:
+def test_no_command_of_a_client_reaches_the_daemon_not_even_a_question(harness: Harness, share: Share) -> None:
     """The attach broker hangs up on control programs, so that they get no answer."""
-    with harness.share("locked", per_node=1) as share, harness.namespace() as tenant:
+    with harness.namespace() as tenant:
         daemon = daemon_of(harness, share)
-        tenant.start(tenant.pod("changer", "locked", command=["python", "-c", CHANGE]))
+        tenant.start(tenant.pod("changer", "view", command=["python", "-c", CHANGE]))
         seen = tenant.wait_event("changer", "change")
         assert (seen["set"], seen["quit"], seen["get"]) == ("", "", "")
         now = daemon_of(harness, share)
@@ -64,12 +75,13 @@ def test_no_command_of_a_client_reaches_the_daemon_not_even_a_question(harness: 
         assert share.condition("LimitsEnforced")["status"] == "True"
 
 
+@pytest.mark.usefixtures("share")
 def test_a_client_whose_pod_is_still_starting_another_container_gets_in(harness: Harness) -> None:
     """Until all containers were started the pod's status names none of them, for as long as an image is pulled or a
     hook runs; longer than a pod without a part of the GPU is waited for.
     """
-    with harness.share("patient", per_node=1), harness.namespace() as tenant:
-        pod = tenant.pod("slow", "patient", "limits")
+    with harness.namespace() as tenant:
+        pod = tenant.pod("slow", "view", "limits")
         [client] = pod["spec"]["containers"]
         hook = {"postStart": {"exec": {"command": ["sleep", f"{GRANT_SECONDS + 5:.0f}"]}}}
         beside = {key: value for key, value in client.items() if key not in ("resources", "args")}

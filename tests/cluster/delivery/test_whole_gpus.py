@@ -10,6 +10,7 @@ from localcluster.stack import install
 from tests.cluster.harness import Harness, Tenant, condition, gpu_share, wait_until
 from tests.cluster.other_plugin import other_plugin
 
+pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 NVIDIA = "nvidia.com/gpu"
 PROGRAM = """
 import itertools, json, time
@@ -77,7 +78,6 @@ def mps_pods(harness: Harness, share: str) -> list[Object]:
     return harness.system.items("pods", f"--selector=gpushare.dev/share={share}")
 
 
-@pytest.mark.takes(150)
 def test_two_for_notebooks_four_for_services_and_the_rest_whole(eight: Harness) -> None:
     """With clients on shared GPUs, through a restart of the agent, and through both moves of a GPU."""
     with (

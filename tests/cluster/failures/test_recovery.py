@@ -1,7 +1,7 @@
 """Whatever of ours is killed: who goes on is what the design says, and everything converges without hands."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -29,29 +29,43 @@ def restart_kubelet(harness: Harness) -> None:
     processes.replace(harness.layout, "kubelet", signal.SIGTERM)
 
 
-ACCIDENTS = [
-    kill_agent,
-    pytest.param(kill_operator, marks=pytest.mark.takes(40)),  # its successor waits until the Lease has run out
-    kill_webhook,
-    restart_kubelet,
-]
+pytestmark = pytest.mark.takes(120)  # all of them, on one worker; an operator waits until the Lease has run out
+ACCIDENTS = [kill_agent, kill_operator, kill_webhook, restart_kubelet]
+
+
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Iterator[Share]:
+    with harness.share("steady", per_node=1) as share:
+        yield share
+
+
+@pytest.fixture(scope="module")
+def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
+    """With clients in all slots: `neighbour-0` and `neighbour-1` go on through all accidents."""
+    with harness.namespace() as tenant:
+        tenant.neighbours(share.name, 2)
+        tenant.start(*(tenant.pod(f"more-{number}", share.name, "depart") for number in range(6)))
+        wait_until("all slots are taken", lambda: len(tenant.running()) == 8, 60, tenant.pods)
+        yield tenant
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
-def test_running_clients_go_on_and_new_ones_start_after(harness: Harness, accident: Callable[[Harness], None]) -> None:
-    with harness.share("steady", per_node=1) as share, harness.namespace() as tenant:
-        names = tenant.neighbours("steady", 2)
-        tenant.start(*(tenant.pod(f"more-{number}", "steady", "depart") for number in range(7)))
-        wait_until("one pod waits for a slot", lambda: len(tenant.running()) == 8)
+def test_running_clients_go_on_and_new_ones_start_after(
+    harness: Harness, share: Share, tenant: Tenant, accident: Callable[[Harness], None]
+) -> None:
+    before = [pod["metadata"]["name"] for pod in tenant.running()]
+    waiting = f"after-{accident.__name__.replace('_', '-')}"
+    tenant.start(tenant.pod(waiting, share.name, "depart"))
+    wait_until("the pod waits for a slot", lambda: tenant.unscheduled_message(waiting))
 
-        accident(harness)
+    accident(harness)
 
-        share.wait_ready()
-        share.wait_capacity(8)
-        tenant.go_on(names)
-        assert_no_restart(tenant)
-        tenant.delete_pods(names[0])
-        wait_until("the waiting pod starts", lambda: len(tenant.running()) == 8, 60, lambda: tenant.pods())
+    share.wait_ready()
+    share.wait_capacity(8)
+    tenant.go_on(["neighbour-0", "neighbour-1"])
+    assert_no_restart(tenant)
+    tenant.delete_pods(next(name for name in before if not name.startswith("neighbour-")))
+    wait_until("the waiting pod starts", lambda: len(tenant.running()) == 8, 60, lambda: tenant.pods())
 
 
 def assert_no_restart(tenant: Tenant) -> None:

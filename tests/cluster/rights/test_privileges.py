@@ -14,6 +14,7 @@ from tests.cluster.harness import Harness, Share
 from tests.cluster.node import processes_of_pod
 from tests.cluster.rights.runtime_class import open_control, unprivileged_agent
 
+pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 KILL, SYS_ADMIN = 1 << 5, 1 << 21
 """Bits of capabilities(7)."""
 
@@ -38,7 +39,6 @@ def unprivileged(harness: Harness) -> Iterator[Harness]:
         yield harness
 
 
-@pytest.mark.takes(90)
 def test_an_unprivileged_agent_does_all_that_a_privileged_one_does(unprivileged: Harness) -> None:
     harness = unprivileged
     seen = status(harness, "agent", b"gpushare")

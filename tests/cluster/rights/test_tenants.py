@@ -12,6 +12,7 @@ from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.rights.policies import refusal
 from tests.cluster.tools.test_metrics import Scraped
 
+pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 REFUSED = "will be refused: spec.containers[0].resources.limits[gpushare.dev/tenantz]: no GpuShare"
 
 
@@ -149,7 +150,6 @@ def may(who: Any, verb: str, resource: str) -> bool:
         return False
 
 
-@pytest.mark.takes(180)
 def test_who_holds_a_part_and_does_nothing_is_shown_and_a_client_is_not(harness: Harness, tenant: Tenant) -> None:
     sleeper = tenant.pod("sleeper", "tenants", "limits", command=["sleep", "3600"])
     kernels = ("depart", "--role", "victim", "--kernel-ms", "1000", "--on-sigterm", "finish")

@@ -1,7 +1,8 @@
 """Every example of the workload runs as it is published: in a restricted namespace, on the share that the README makes.
 
-Only the sizes and the common start of pods are put in. What needs whole GPUs or images that are not ours is admitted by
-the cluster, and not run.
+Only the sizes and the common start of pods are put in. They run beside each other, as many as there are slots; those
+that end their neighbours run afterwards, each by itself. What needs whole GPUs or images that are not ours is admitted
+by the cluster, and not run.
 """
 
 import time
@@ -17,6 +18,8 @@ from localcluster.paths import REPOSITORY
 from tests.cluster.harness import Harness, Tenant, wait_until
 
 EXAMPLES = REPOSITORY / "workload" / "examples"
+pytestmark = pytest.mark.takes(150)  # all of them, on one worker
+
 SECONDS = 240
 START_IN = 120
 """Seconds until the common start of the benchmark's pods: all eight must be ready by then, on two cores."""
@@ -28,10 +31,10 @@ SMALL = {
     "pipeline": "--elements 1000 --chunk 300 --prepare 1 --gpu-workers 1 --finish 1 --repeats 1",
     "refine": "--size 8 --processes 2",
     "pin": "--processes 2",
-    "trio": "--rate 20 --depth 2 --duration 0.5 --repeats 1",
+    "trio": "--rate 20 --depth 2 --duration 2 --repeats 1",
     "oversize": "--chunk 16 --chunks 2 --iterations 1 --repeats 1 --ways whole pageable",
-    "swell": "--duration 0.5 --repeats 1",
-    "mix": "--duration 0.5 --repeats 1",  # a program that ends no launch in its time is an error
+    "swell": "--duration 2 --repeats 1",
+    "mix": "--duration 2 --repeats 1",  # a program that ends no launch in its time is an error
     "overlap": "--iterations 256 --duration 2 --repeats 1 --records 100000",
     "hog": "--hold 0.5",
     "serve": "--rate 20 --duration 2",
@@ -44,7 +47,8 @@ SMALL = {
     "bench-8-pods": "--quick --clients 1 --repeats 1 --seconds 0.3 --kinds compute --grids small --depths 1",
 }
 """Arguments that come last and so win, by the Job's name."""
-RUN = sorted(path for path in EXAMPLES.glob("*.yaml") if path.stem != "ddp")
+HARMFUL = [EXAMPLES / "depart.yaml", EXAMPLES / "fault.yaml"]
+RUN = sorted(path for path in EXAMPLES.glob("*.yaml") if path.stem != "ddp" and path not in HARMFUL)
 ADMITTED = [EXAMPLES / "ddp.yaml", *sorted((EXAMPLES / "frameworks").glob("*.yaml"))]
 
 
@@ -86,22 +90,47 @@ def explain(tenant: Tenant, name: str) -> str:
     return f"{tenant.kubectl.items('pods', selector)} {tenant.kubectl('logs', selector, '--tail=20', '--prefix')}"
 
 
-@pytest.mark.parametrize("path", RUN, ids=name_of)
-def test_every_example_runs_to_its_end_on_a_share(tenant: Tenant, path: Path) -> None:
-    jobs = [ready_to_run(job) for job in objects(path)]
-    tenant.kubectl.create(*jobs)
+@pytest.fixture(scope="module")
+def jobs(tenant: Tenant) -> Iterator[dict[Path, list[Object]]]:
+    """All that may run beside others, begun at once: first the pods that begin together, which so get their slots."""
+    jobs = {path: [ready_to_run(job) for job in objects(path)] for path in RUN}
+    pods = {path: sum(job["spec"].get("completions", 1) for job in jobs[path]) for path in RUN}
+    for path in sorted(RUN, key=lambda path: -pods[path]):
+        tenant.kubectl.create(*jobs[path])
     try:
-        for job in jobs:
-            name = job["metadata"]["name"]
-            ended = wait_until(
-                f"the end of {name}",
-                lambda name=name: condition_of(tenant, name),
-                SECONDS,
-                lambda name=name: explain(tenant, name),
-            )
-            assert ended == "Complete", explain(tenant, name)
+        yield jobs
     finally:
         tenant.kubectl.delete("jobs", "--all", seconds=90)
+
+
+def complete(tenant: Tenant, jobs: list[Object]) -> None:
+    for job in jobs:
+        name = job["metadata"]["name"]
+        ended = wait_until(
+            f"the end of {name}",
+            lambda name=name: condition_of(tenant, name),
+            SECONDS,
+            lambda name=name: explain(tenant, name),
+        )
+        assert ended == "Complete", explain(tenant, name)
+
+
+@pytest.mark.parametrize("path", RUN, ids=name_of)
+def test_every_example_runs_to_its_end_on_a_share(tenant: Tenant, jobs: dict[Path, list[Object]], path: Path) -> None:
+    complete(tenant, jobs[path])
+
+
+@pytest.mark.parametrize("path", HARMFUL, ids=name_of)
+def test_an_example_that_ends_neighbours_runs_to_its_end(
+    tenant: Tenant, jobs: dict[Path, list[Object]], path: Path
+) -> None:
+    complete(tenant, [job for others in jobs.values() for job in others])
+    own = [ready_to_run(job) for job in objects(path)]
+    tenant.kubectl.create(*own)
+    try:
+        complete(tenant, own)
+    finally:
+        tenant.kubectl.delete("jobs", *(job["metadata"]["name"] for job in own), seconds=90)
 
 
 @pytest.mark.parametrize("path", ADMITTED, ids=name_of)

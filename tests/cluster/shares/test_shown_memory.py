@@ -14,6 +14,7 @@ from tests.cluster.claims import claim, with_claim
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.native import build
 
+pytestmark = pytest.mark.takes(90)  # all of them, on one worker
 GIB = build.GIB
 LIBRARIES = "/run/gpushare-simulation/usr/lib64"
 SEE = """

@@ -11,7 +11,7 @@ from tests.cluster.harness import Harness, wait_until
 PODS = 2
 LOADS = ("--kinds", "compute", "--grids", "small", "half", "--depths", "1")
 OPTIONS = ("--modes", "mps", "--clients", "1", *LOADS, "--repeats", "1", "--seconds", "0.5", "--json", "-")
-UNTIL_START = 60
+UNTIL_START = 30
 """Seconds for both pods to be scheduled, pulled and started."""
 
 
