@@ -26,7 +26,7 @@ from gpushare.agent.reconcile.decision import (
 )
 from gpushare.agent.reconcile.gates import Gates
 from gpushare.agent.reconcile.lifecycle import Lifecycle
-from gpushare.agent.reconcile.slots import GpuOffer
+from gpushare.agent.reconcile.offers import GpuOffer
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.status import foreign_holders
 from gpushare.api.gpunode import ForeignHolder, Uuid

@@ -5,8 +5,8 @@ from pathlib import Path
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.decision import GpuDecision
+from gpushare.agent.reconcile.offers import GpuOffer
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.mps.layout import gpu_dir

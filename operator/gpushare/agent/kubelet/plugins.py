@@ -6,7 +6,7 @@ from gpushare.agent.kubelet.listing import OfferedDevice
 from gpushare.agent.kubelet.plugin import DevicePlugin
 from gpushare.agent.kubelet.service import DeviceKind
 from gpushare.agent.podresources.holdings import KubeletView, ShareGpu, Slots, WholeNames, by_gpu
-from gpushare.agent.reconcile.slots import GpuOffer, offered_slots
+from gpushare.agent.reconcile.offers import GpuOffer, offered_slots
 from gpushare.api import names
 
 MPS_DEVICES = 64

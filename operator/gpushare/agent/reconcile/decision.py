@@ -21,8 +21,8 @@ from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.podresources.holdings import Holdings, KubeletView, ShareGpu, Slots, merged_holdings
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage, plan
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
+from gpushare.agent.reconcile.offers import GpuOffer, offer_of
 from gpushare.agent.reconcile.readiness import Readiness, ReadinessInput, readiness_of, with_room
-from gpushare.agent.reconcile.slots import GpuOffer, offer_of
 from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.api.compute_mode import ComputeModePolicy
 from gpushare.api.conditions import DaemonReason

@@ -16,7 +16,7 @@ from gpushare.agent.observe.borrowing import Shortage, borrowings
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading
 from gpushare.agent.reconcile.decision import GpuDecision
-from gpushare.agent.reconcile.slots import offered_slots
+from gpushare.agent.reconcile.offers import offered_slots
 from gpushare.api.gpunode import Borrower, Finding, Uuid
 from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant

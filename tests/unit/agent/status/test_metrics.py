@@ -16,8 +16,8 @@ from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading, Usage
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
+from gpushare.agent.reconcile.offers import GpuOffer
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import FAMILIES, WITHOUT_DRIVER, NodeSnapshot, samples
 from gpushare.agent.terminate.requests import TerminationReason

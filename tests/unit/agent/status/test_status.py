@@ -10,8 +10,8 @@ from gpushare.agent.observe.borrowing import Shortage
 from gpushare.agent.observe.granted import Reserved
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
+from gpushare.agent.reconcile.offers import GpuOffer
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.reconcile.slots import GpuOffer
 from gpushare.agent.status.status import NodeFacts, build, foreign_holders, own_part, urgent
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason

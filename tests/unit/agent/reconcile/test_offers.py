@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.reconcile.slots import offered_slots
+from gpushare.agent.reconcile.offers import offered_slots
 
 SLOTS = st.integers(0, 60)
 HELD = st.sets(SLOTS, max_size=50)
