@@ -14,7 +14,7 @@ def uid(number: int) -> str:
 
 
 def pod(number: int = 1, *, grace: float | None = None, deleted_at: str = "2026-01-01T00:00:30Z", **status: Any) -> Any:
-    """With one slot. `grace` None: not deleted."""
+    """A pod with one slot. `grace` None: it is not deleted."""
     metadata: dict[str, Any] = {"name": f"pod-{number}", "namespace": "team", "uid": uid(number)}
     if grace is not None:
         metadata |= {"deletionTimestamp": deleted_at, "deletionGracePeriodSeconds": grace}

@@ -51,12 +51,12 @@ def owner(number: int = 1, position: int = 0) -> Owner:
 def process(
     pid: int, memory_mib: int = 100, *owners: Owner, mps: bool = True, started: int = 100, host: bool = False
 ) -> ListedProcess:
-    """Of pod 1's first container by default."""
+    """A process of pod 1's first container by default."""
     return ListedProcess(pid, started, memory_mib, mps, () if host else owners or (owner(),))
 
 
 def usage(*listed: ListedProcess, **fields: Any) -> Usage:
-    """Of a container with a slot and GRANT: 8192 MiB for two processes."""
+    """The usage of a container with a slot and GRANT: 8192 MiB for two processes."""
     values: dict[str, Any] = {
         "uuid": UUID,
         "share": "a",

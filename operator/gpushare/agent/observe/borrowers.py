@@ -12,7 +12,7 @@ from gpushare.agent.observe.usage import Reading
 from gpushare.api.gpunode import MAX_BORROWERS, Borrower, Uuid
 
 Place = tuple[Uuid, str, str]
-"""(GPU, pod uid, container): the same after a restart of the agent."""
+"""A triple of (GPU, pod uid, container): the same after a restart of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class BorrowerList:
         self._clear_seconds = clear_seconds
 
     def update(self, reading: Reading, wall: str) -> None:
-        """From a new reading. `wall`: RFC 3339, for those found now."""
+        """Takes a new reading. `wall`: RFC 3339, for borrowers that it confirms."""
         uuid, now = reading.uuid, reading.taken_at
         seen = {}
         for borrowing in borrowings(reading):
@@ -54,7 +54,7 @@ class BorrowerList:
         self._cases = {place: case for place, case in self._cases.items() if place[0] in taken}
 
     def listed(self, ends_at: Mapping[Place, str]) -> list[Borrower]:
-        """For the node's status, in the order in which they go. `ends_at`: when those with notice are ended."""
+        """The borrowers for the status, in the order in which they go. `ends_at`: when those with notice are ended."""
         confirmed = [
             case.confirmed.model_copy(update={"ends_at": ends_at.get(place)})
             for place, case in self._cases.items()

@@ -28,10 +28,10 @@ LINGER_SECONDS = 10.0
 """A process whose contexts were ended holds its memory until it exits (measured). After so long it gets SIGTERM, and
 after as long again SIGKILL: neither harms its neighbours, since no kernel of it runs any more."""
 RETURN_SECONDS = 60.0
-"""For the memory of a borrower that was ended."""
+"""The time that the memory of an ended borrower has to come back."""
 
 Key = tuple[str, str]
-"""(pod uid, the runtime's id of the container): a container that starts again is another borrower."""
+"""A pair of (pod uid, the runtime's id of the container): a container that starts again is another borrower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Of the GPU's share. `terminates`: borrowers are ended when it is short. `grace`: seconds of notice."""
+    """What the GPU's share says. `terminates`: borrowers are ended when it is short. `grace`: seconds of notice."""
 
     terminates: bool
     grace: float
@@ -139,7 +139,7 @@ def borrowings(reading: Reading) -> tuple[Borrowing, ...]:
 
 
 def shortage(reading: Reading, waiting_mib: int) -> Shortage | None:
-    """None: it is not known. `waiting_mib`: what containers without a client need to get in."""
+    """What the GPU lacks; None: it is not known. `waiting_mib`: what containers without a client need to get in."""
     if reading.free_mib is None or not reading.credible:
         return None
     unused = (
@@ -151,7 +151,7 @@ def shortage(reading: Reading, waiting_mib: int) -> Shortage | None:
 
 
 def step(course: Course, reading: Reading, lack: Shortage | None, policy: Policy) -> tuple[Course, ShortageStep | None]:
-    """By one more reading. `lack`: its shortage; None: not known, and nothing changes.
+    """Judges one more reading. `lack`: its shortage; None: not known, and nothing changes.
 
     A shortage begins where more is lacking than figures may be wrong by, and ends where nothing is.
     """
@@ -205,7 +205,7 @@ def _over(course: Course, lack: Shortage) -> ShortageStep | None:
 
 
 def _left(ending: BorrowerEnding, reading: Reading) -> tuple[ListedProcess, ...]:
-    """Those of its processes that still hold memory."""
+    """The processes of the ended borrower that still hold memory."""
     held = [usage for usage in reading.usages if key_of(usage) == ending.borrowing.key]
     return newest_first(
         process for usage in held for process in usage.processes if identity(process) in ending.processes

@@ -48,7 +48,7 @@ def has_slot(container: Container, share: ShareName) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Of one GPU's containers together, in MiB. `limits_mib`: what they may use at most."""
+    """The reservations of one GPU's containers together, in MiB. `limits_mib`: what they may use at most."""
 
     reserved_mib: int = 0
     limits_mib: int = 0

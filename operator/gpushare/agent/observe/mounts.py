@@ -66,7 +66,7 @@ class MountChecker:
         self._clock = clock
         self._proc = proc
         self._checks: dict[str, _Check] = {}
-        """By container id."""
+        """The checks by container id."""
 
     def unmounted(self, containers: Collection[SlotContainer]) -> dict[Uuid, list[ContainerProcess]]:
         """The first process of each container without the mount, by GPU. Blocks."""

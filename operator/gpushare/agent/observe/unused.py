@@ -62,7 +62,7 @@ class UnusedParts:
     def __init__(self, before: Sequence[UnusedPart], now: datetime) -> None:
         """`before`: what the API holds, of an earlier agent. `now`: when this one begins."""
         self.found: tuple[Unused, ...] = ()
-        """Those without a client, the longest first."""
+        """The parts without a client, the longest first."""
         self._before = {(item.uuid, item.share, item.namespace, item.pod, item.container): item for item in before}
         self._began = now
         self._since: dict[RunningPart, datetime] = {}
@@ -82,12 +82,12 @@ class UnusedParts:
         self.found = tuple(sorted(found, key=lambda item: (item.since, item.part.container, item.part.uuid)))
 
     def published(self, now: datetime) -> list[UnusedPart]:
-        """Those that have lasted, for the node's status."""
+        """The parts that have lasted without a client, for the node's status."""
         lasting = [item for item in self.found if now - item.since >= PUBLISHED_AFTER]
         return [_published(item) for item in lasting[:MAX_UNUSED]]
 
     def _first(self, part: RunningPart) -> datetime:
-        """Of a part that is seen for the first time."""
+        """The time from which a part counts that is seen for the first time."""
         item = self._before.get((part.uuid, part.share, *part.container))
         begun = self._began if item is None else parse_timestamp(item.unused_since)
         return begun if part.started is None else max(begun, part.started)

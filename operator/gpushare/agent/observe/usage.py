@@ -69,7 +69,7 @@ class ListedProcess:
 
 
 def newest_first(processes: Iterable[ListedProcess]) -> tuple[ListedProcess, ...]:
-    """Of one container. The oldest last: it is its main process, with which the kernel kills all others."""
+    """Sorts one container's processes. The oldest, its main process, comes last: its end kills all others."""
     return tuple(sorted(processes, key=lambda process: (process.started, process.pid), reverse=True))
 
 
@@ -110,7 +110,7 @@ class Usage:
 
     @property
     def living(self) -> tuple[ListedProcess, ...]:
-        """Those whose contexts were not ended, the newest first."""
+        """The processes whose contexts were not ended, the newest first."""
         return newest_first(process for process in self.processes if not process.terminated)
 
     @property
@@ -127,12 +127,12 @@ class Reading:
     share: ShareName
     taken_at: float
     gpu_memory_mib: int
-    """Of the whole GPU."""
+    """The memory of the whole GPU."""
     usages: tuple[Usage, ...]
     without_mounts: tuple[Usage, ...] = ()
     """Containers with a slot that cannot reach the GPU's MPS daemon, and that NVML does not list: see `mounts`."""
     free_mib: int | None = None
-    """Of the whole GPU, by NVML; None: it is not known."""
+    """The free memory of the whole GPU, by NVML; None: it is not known."""
     whole: bool = False
     """The GPU is given whole: `Usage.slot` says whether the container has it, and there is no grant."""
 
@@ -394,7 +394,7 @@ def _usage(
 
 
 def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str], dict[str, Grant]]:
-    """(namespace, pod) -> what its containers' claims of the share grant."""
+    """What the claims of each pod's containers grant of the share, by (namespace, pod) and container."""
     by_pod: dict[tuple[str, str], dict[str, Grant]] = {}
     for (namespace, pod, container), grant in claimed.items():
         if grant.share == share:
@@ -403,7 +403,7 @@ def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str
 
 
 def _container(pod: Pod, container_id: str, has_part: Callable[[Container], bool]) -> Container | None:
-    """By the pod's status; while the status lags behind the runtime, the only container that may be on this GPU."""
+    """The container by the pod's status; while that lags behind the runtime, the only one that may be on this GPU."""
     by_name = {container["name"]: container for container in containers(pod, ephemeral=True)}
     name = container_name(pod, container_id)
     if name:

@@ -1,4 +1,4 @@
-"""From readings to findings: who uses a GPU beyond the grant, and since when.
+"""Readings become findings: who uses a GPU beyond the grant, and since when.
 
 A grant's memory is for the sum of a container's processes, contexts included. In doubt a client is within its grant:
 figures that cannot be true together, for example, are no violation.
@@ -43,7 +43,7 @@ API server it never can, so that what it says of none of its containers is no ex
 """
 
 Key = tuple[Uuid, ShareName, str, str, str, int]
-"""(GPU, share, reason, pod uid, container, PID where no pod is known): the same after a restart of the agent."""
+"""A tuple of (GPU, share, reason, pod uid, container, PID where no pod is known): the same after an agent's restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ class ViolationTracker:
         self._read_at: dict[Uuid, float] = {}
 
     def judge(self, readings: Iterable[Reading], taken: Mapping[Uuid, ShareName], wall: str) -> Judgement:
-        """From new readings. `wall`: RFC 3339, for findings made now.
+        """Takes new readings. `wall`: RFC 3339, for findings made now.
 
         `taken`: our GPUs and the share of each. Findings of other GPUs are cleared, also those of a share that had the
         GPU before.
@@ -215,7 +215,7 @@ class ViolationTracker:
         return before is None or reading.taken_at - before >= self._apart_seconds
 
     def findings(self) -> list[Finding]:
-        """For the node's status, in an order that does not change while they stand."""
+        """The findings for the node's status, in an order that does not change while they stand."""
         confirmed = [case.finding for case in self._cases.values() if case.finding is not None]
         return sorted(confirmed, key=lambda finding: (finding.since, *key_of(finding)))[:MAX_FINDINGS]
 

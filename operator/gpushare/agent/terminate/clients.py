@@ -21,7 +21,8 @@ def read_clients(nvml: Nvml, uuid: Uuid, proc: Path) -> list[Process]:
 
 
 def pod_of(process: Process, pods: Mapping[str, Object]) -> tuple[Object, str] | None:
-    """(the pod, the container's name, which is empty where the pod's status does not show it). None: no pod's.
+    """Returns (the pod, the container's name); the name is empty where the pod's status does not show it. None: the
+    process belongs to no pod.
 
     `pods`: this node's by uid.
     """

@@ -41,12 +41,12 @@ from gpushare.process.procfs import PROC, Owner, owner_among
 
 RESCAN_SECONDS = 0.25
 SLOW_RESCAN_SECONDS = 2.0
-"""While only long grace periods are left: a pod may depart for hours."""
+"""The pace while only long grace periods are left: a pod may depart for hours."""
 FAST_SECONDS = 5.0
 """The fast pace holds this long after a departure began, and this long about the moment of termination."""
 
 Departures = Mapping[str, Sequence[Departure]]
-"""By pod uid."""
+"""Departures by pod uid."""
 
 
 @dataclass(frozen=True, slots=True)

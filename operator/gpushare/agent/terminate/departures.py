@@ -78,7 +78,7 @@ def first_departure(departures: Iterable[Departure], owner: Owner, started: floa
 
 
 def deletion(pod: Object) -> tuple[float, str] | None:
-    """(seconds of grace, why) of a pod that is being deleted. None: it is not, or none of its containers runs."""
+    """Returns (seconds of grace, why). None: the pod is not being deleted, or none of its containers runs."""
     metadata = pod["metadata"]
     if has_ended(pod) or not metadata.get("deletionTimestamp"):
         return None
@@ -97,7 +97,7 @@ class DepartureTracker:
         self._deleted: dict[str, Departure] = {}
         self._vanished: dict[str, tuple[float, Departure]] = {}
         self._killed: dict[tuple[str, str, str], Departure] = {}
-        """By (pod uid, container, container id)."""
+        """Departures by (pod uid, container, container id)."""
 
     def add_kill(self, kill: KubeletKill, pods: Mapping[str, Object], now: float, wall: float) -> bool:
         """Adds a termination that the kubelet decided.
@@ -175,7 +175,7 @@ class DepartureTracker:
 
 
 def _latest_instance(pod: Object, container: str) -> tuple[str, float]:
-    """(the runtime's id of the container's latest instance, when it started in seconds since 1970).
+    """Returns (the runtime's id of the container's latest instance, when it started in seconds since 1970).
 
     Empty and 0 where the pod's status does not show it, or if the whole pod is meant. The status of a container that is
     started again shows the instance before, which has ended, until the kubelet has started all that it was about to.
@@ -206,7 +206,9 @@ def _by_uid(departures: Iterable[tuple[str, Departure]]) -> dict[str, tuple[Depa
 
 
 def _remaining_grace(pod: Object, grace: float, wall: float) -> float:
-    """By the API server's clock: a deletion timestamp is the time of the end. None is left if it cannot be read."""
+    """The grace that the deletion timestamp, which is the time of the end by the API server's clock, leaves; 0 if it
+    cannot be read.
+    """
     try:
         end = parse_timestamp(pod["metadata"]["deletionTimestamp"]).timestamp()
     except (ValueError, OverflowError):

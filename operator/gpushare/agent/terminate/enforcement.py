@@ -23,7 +23,7 @@ from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, Reason, pod_reference
 
 KILL_AFTER_SECONDS = 10.0
-"""From SIGTERM to SIGKILL."""
+"""The time from SIGTERM to SIGKILL."""
 
 
 class Recorder(Protocol):
@@ -91,7 +91,7 @@ class ViolationEnforcer:
 def _past_mps_requests(
     confirmed: ConfirmedViolation, sent: Callable[[Identity], Mapping[Signals, float]], now: float
 ) -> Iterator[TerminationRequest]:
-    """After the MPS clients of its container: if it is the main process, its end kills them in mid-kernel. A process
+    """The container's MPS clients come first: if it is the main process, its end kills them in mid-kernel. A process
     past MPS shares no MPS server with anybody, so its own end harms no client.
     """
     clients = confirmed.violation.clients_beside

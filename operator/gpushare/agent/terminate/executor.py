@@ -39,15 +39,15 @@ LOG = logging.getLogger(__name__)
 RETRY_SECONDS = 0.9
 """Less than the second between two scans, so that each of them may try again what failed in the one before."""
 DAEMON_SECONDS = 30.0
-"""For all requests of one turn. A wedged daemon is given up after its first command's own limit."""
+"""The limit for all requests of one turn. A wedged daemon is given up after its first command's own limit."""
 SIGNAL_SECONDS = 10.0
 SENT_SECONDS = 60.0
 """What was sent to a process that has ended is known for so long."""
 
 Attempted = Callable[[TerminationReason, int, bool], None]
-"""(reason, how many clients were terminated, whether others could not be)."""
+"""Takes (reason, how many clients were terminated, whether others could not be)."""
 Send = Callable[[ProcessIdentity, Signals, Path], bool]
-"""As `signals.send`."""
+"""The signature of `signals.send`."""
 _Key = tuple[TerminationReason, Identity, Signals | None]
 
 

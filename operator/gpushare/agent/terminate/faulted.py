@@ -53,7 +53,7 @@ class GpuFault:
 
 
 def faults_of(states: Mapping[Uuid, DaemonState], shares: Mapping[ShareName, GpuShare], now: float) -> list[GpuFault]:
-    """From fresh states of supervisors whose share is known: a timeout that is not known is not over."""
+    """Reads fresh states of supervisors whose share is known: a timeout that is not known is not over."""
     return [
         GpuFault(uuid, state.share, state.fault_since, float(share.fault_timeout_seconds), tuple(state.faulted_clients))
         for uuid, state in states.items()

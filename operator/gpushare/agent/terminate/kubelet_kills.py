@@ -81,7 +81,7 @@ class KubeletKill:
 
 
 def kubelet_kill(event: Mapping[str, Any], node: str) -> KubeletKill | None:
-    """From an event of core/v1. None: another node's, or about something else.
+    """Reads an event of core/v1. None: it is another node's, or about something else.
 
     KeyError, TypeError, ValueError: the kubelet does not write such an event.
     """

@@ -76,7 +76,7 @@ class MaxWaitEnforcer:
         self._callers: dict[Uuid, BlockingCaller] = {}
         self._scans = GpuScans("maxWait of", self._scan)
         self._warned: set[tuple[Uuid, str]] = set()
-        """(GPU, pod uid)."""
+        """Pairs of (GPU, pod uid)."""
 
     async def run(self) -> None:
         """Runs until cancelled."""

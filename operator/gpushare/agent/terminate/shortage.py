@@ -25,7 +25,7 @@ from gpushare.kube.events.event import Event, EventType, pod_reference
 
 
 def policies(shares: Iterable[GpuShare]) -> dict[ShareName, Policy]:
-    """Of the shares whose clients may borrow."""
+    """The policies of the shares whose clients may borrow."""
     return {
         share.name: Policy(limits.when_short is Enforcement.TERMINATE, float(parse_duration(limits.grace_period)))
         for share in shares
@@ -94,7 +94,7 @@ class ShortageMonitor:
         before: Callable[[], Sequence[Borrower]],
         now: datetime,
     ) -> None:
-        """From new readings. `taken`: our GPUs and the share of each. `waiting_mib`: what containers without a client
+        """Takes new readings. `taken`: our GPUs and the share of each. `waiting_mib`: what containers without a client
         need to get in. `before`: the borrowers that the API holds; called once. Never waits.
         """
         if self._list is None:

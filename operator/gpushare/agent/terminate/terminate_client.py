@@ -27,8 +27,8 @@ from gpushare.process.procfs import PROC, read_start_time
 LOG = logging.getLogger(__name__)
 
 MAX_RECORDS = 256
-"""Of one GPU, the latest ones: several times the clients that a server takes (48, or 60 from driver 590). Ended
-processes are kept as long as there is room: a restarted agent knows by them who was terminated in order."""
+"""The latest records of one GPU that are kept: several times the clients that a server takes (48, or 60 from driver
+590). Ended processes are kept as long as there is room: a restarted agent knows by them who was terminated in order."""
 
 P = TypeVar("P", bound=ProcessIdentity)
 T = TypeVar("T")

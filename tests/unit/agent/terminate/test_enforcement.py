@@ -49,7 +49,7 @@ class Daemon:
 
 
 class Events:
-    """Those recorded."""
+    """The events that were recorded or resolved."""
 
     def __init__(self) -> None:
         self.recorded: list[Event] = []
@@ -62,7 +62,7 @@ class Events:
         self.resolved.append(reason)
 
     def reasons(self) -> list[str]:
-        """Once each: an EventRecorder writes repeated ones only once."""
+        """Each reason once: an EventRecorder writes repeated ones only once."""
         return list(dict.fromkeys(str(event.reason) for event in self.recorded))
 
     def first(self, reason: EventReason) -> Event:
