@@ -23,7 +23,7 @@ def filled(text: str, tables: Mapping[str, str]) -> str:
 
 
 def line_of(*cells: str) -> str:
-    """Of a table."""
+    """A line of a table."""
     return f"| {' | '.join(cells)} |"
 
 

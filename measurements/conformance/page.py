@@ -15,7 +15,7 @@ from tests.page_tables import filled, head_of, line_of
 CASES = REPOSITORY / "measurements" / "conformance" / "cases.json"
 PAGE = REPOSITORY / "measurements" / "pages" / "conformance.md"
 OUTCOMES = {"meets": "meets", "differs": "differs", "in part": "in part", "no": "no", "–": "else"}
-"""With the head of each one's column."""
+"""Outcomes, with the heads of their columns."""
 OTHERWISE = ("differs", "in part", "no")
 
 

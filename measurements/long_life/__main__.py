@@ -108,7 +108,7 @@ def _live_on(harness: Harness, seconds: float, seed: int, over: threading.Event,
 
 
 def _started(pid: str) -> str:
-    """In clock ticks since the machine booted: with the PID, a name of the cluster."""
+    """A time in clock ticks since the machine booted: with the PID, a name of the cluster."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 

@@ -17,14 +17,14 @@ UNITS = {
     "API writes": "per minute",
     "events": "per minute",
 }
-"""Of what is measured."""
+"""Units of what is measured."""
 NODE = "node"
 WRITING = ("operator", "webhook", "agent")
 
 Key = tuple[str, str]
 """(part or NODE, one of UNITS)."""
 Points = dict[int, float]
-"""By minute since the stretch of the long life began."""
+"""Values by minute since the stretch of the long life began."""
 
 
 @dataclass

@@ -37,7 +37,7 @@ class Record:
     path: Path = STORED
 
     def stretches(self) -> list[tuple[Stretch, Minutes]]:
-        """In the order in which they were lived. Raises ValueError for a file that is no record."""
+        """The stretches in the order in which they were lived. Raises ValueError for a file that is no record."""
         if not self.path.exists():
             return []
         try:

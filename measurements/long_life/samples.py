@@ -65,7 +65,7 @@ class Sample:
 
 
 def processes(proc: Path) -> Iterator[Process]:
-    """Of our parts, from a /proc. One that ends meanwhile is left out."""
+    """Processes of our parts, from a /proc. One that ends meanwhile is left out."""
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 WARM_UP_MINUTES = 30
-"""Of each process: until then it fills what it keeps for good. Of two agents the memory rose by 2 MiB in these, and by
-0.3 in the half hour after them."""
+"""Minutes of each process that are left out: until then it fills what it keeps for good. Of two agents the memory rose
+by 2 MiB in these, and by 0.3 in the half hour after them."""
 FEWEST_MINUTES = 10
-"""Of a process after its warm-up; of fewer nothing is taken."""
+"""Minutes of a process after its warm-up; of fewer nothing is taken."""
 TOLERATED = 0.1
-"""Of the level, per day. What grows by less is called flat: any release comes sooner than a doubling."""
+"""A part of the level, per day. What grows by less is called flat: any release comes sooner than a doubling."""
 CONFIDENCE = 0.95
 
 

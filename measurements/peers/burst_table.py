@@ -11,12 +11,12 @@ Figures = Mapping[str, Any]
 
 
 def burst_table(found: Mapping[str, Result]) -> str:
-    """In Markdown."""
+    """The table in Markdown."""
     return table(found, ROWS)
 
 
 def _each(say: Callable[[Figures], str]) -> Cell:
-    """Of every repeat, in turn; once where all say the same."""
+    """What every repeat says, in turn; once where all say the same."""
 
     def cell(cases: Mapping[str, Any]) -> str:
         said = [say(figures) for name, figures in cases.items() if name.startswith(CASE)]

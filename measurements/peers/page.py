@@ -69,7 +69,7 @@ def _linked(found: Mapping[str, Result], page: Path) -> dict[str, Result]:
 
 
 def _installed(found: Mapping[str, Result]) -> str:
-    """Of each way its version, when and where it was measured, and what had to differ from its documentation."""
+    """A table of the ways: version, when and where each was measured, and what differed from its documentation."""
     lines = list(head_of("way", "version", "measured", "cases", "installed by", "what differed"))
     for name, result in found.items():
         origin, gpu, measured = result["origin"], result["truth"], result.get("measured", {})

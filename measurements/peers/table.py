@@ -30,7 +30,7 @@ HEADS = {
 """TITLES in short, for columns."""
 Result = Mapping[str, Any]
 Cell = Callable[[Mapping[str, Any]], str]
-"""From the figures of all cases of one way."""
+"""Makes the text of a cell from the figures of all cases of one way."""
 NOT_MEASURED = "–"
 NO_PODS = "has no pods of its own"
 PROMISE = "promise"
@@ -41,8 +41,8 @@ OF_EVERY_POD = "GpuPartGranted"
 
 
 def table(found: Mapping[str, Result], rows: Mapping[str, Cell] | None = None) -> str:
-    """In Markdown. Each column's head links to the file that its cells come from. Left out are ways without effect, and
-    questions that no way was asked. `rows`: cells by their question; default: ROWS.
+    """A table in Markdown. Each column's head links to the file that its cells come from. Left out are ways without
+    effect, and questions that no way was asked. `rows`: cells by their question; default: ROWS.
     """
     shown = {name: result for name, result in found.items() if in_effect(result)}
     heads = [f"[{HEADS[name]}]({result['path']})" for name, result in shown.items()]

@@ -16,7 +16,7 @@ from tests.page_tables import filled, head_of, line_of
 
 PAGE = REPOSITORY / "measurements" / "pages" / "endurance.md"
 WIDTH = 120
-"""Of a line of the page."""
+"""The width of a line of the page."""
 COUNTS = ("ends", "same", "clients ended", "not reached", "different")
 
 
@@ -61,7 +61,7 @@ def _parts(ends: list[dict[str, Any]]) -> Iterator[tuple[object, ...]]:
 
 
 def _moments(point: tuple[str, dict[str, Any]]) -> int:
-    """In how many ways the point can be ended at."""
+    """The number of ways in which the point can be ended at."""
     text, stored = point
     return len(Point(text, stored["partly"]).moments())
 
@@ -71,7 +71,7 @@ def _part(end: dict[str, Any]) -> str:
 
 
 def _counts(ends: Iterable[dict[str, Any]]) -> tuple[int, ...]:
-    """In the order of COUNTS."""
+    """Counts of outcomes in the order of COUNTS."""
     found = [it["outcome"] for it in ends]
     return len(found), *(found.count(it) for it in (SAME, ENDED, NOT_REACHED)), sum(it not in LAWFUL for it in found)
 

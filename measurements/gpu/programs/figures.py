@@ -36,7 +36,7 @@ GPU_OF_OLD_TRIALS = {
         for name in ("decode-medium", "resnet-train", "bert", "jax-train", "kmeans")
     },
 }
-"""By product and name, of the trials of 26 November 2026, 18:22 to 18:58: the suite did not yet store its GPU's UUID.
+"""GPUs by product and name, of the trials of 26 November 2026, 18:22 to 18:58: the suite stored no UUID of its GPU yet.
 On each of these machines processes ran just before, and theirs is stored.
 """
 
@@ -47,7 +47,7 @@ def _everywhere(results: Path) -> Iterator[tuple[Path, Part]]:
 
 
 def measured(part: Part, folder: Path) -> dict[Path, Comparison]:
-    """By file, on the product of `folder`. A further file has what was measured on another day, such as
+    """Comparisons by file, on the product of `folder`. A further file has what was measured on another day, such as
     compare-yolos-2-8.json.
     """
     names = ("", "-[0-9]*")
@@ -113,7 +113,7 @@ def is_busy(row: TrialRow) -> bool:
 
 
 def under_mps(results: Path) -> Iterator[TrialRow]:
-    """Of copies under MPS without caps, processes and pods, on all products, which have time slices beside them."""
+    """Rows of processes and pods under MPS without caps, on all products, that have time slices beside them."""
     for folder, part in _everywhere(results):
         bare, pods = list(measured(part, folder).values()), own_trial(part, folder)
         rows = [row for comparison in bare for row in comparison.rows if row.case.mode is TrialMode.MPS]
@@ -151,7 +151,7 @@ class Gain:
 
 
 def gains(folder: Path) -> list[Gain]:
-    """On one product, of each part that was measured there; the largest first."""
+    """The gain of each part that was measured on one product; the largest first."""
     found = [gain for part in PARTS if (gain := _gain(part, folder))]
     return sorted(found, key=lambda gain: -gain.processes.median)
 
@@ -240,7 +240,7 @@ class Pair:
 
 
 def pairs(results: Path) -> Iterator[Pair]:
-    """Of all programs, on all products."""
+    """The pairs of all programs, on all products."""
     for folder, part in _everywhere(results):
         trial = own_trial(part, folder)
         for comparison in measured(part, folder).values():
@@ -253,10 +253,10 @@ def pairs(results: Path) -> Iterator[Pair]:
 
 
 def machine(product: Path, uuid: str) -> str:
-    """Such as `H100 9ed1`, after its GPU. `product`: the folder of its results."""
+    """A name such as `H100 9ed1`, after its GPU. `product`: the folder of its results."""
     return f"{product.name.upper()} {uuid.removeprefix('GPU-')[:4]}"
 
 
 def gpu_of(comparison: Comparison) -> str:
-    """Its UUID."""
+    """The UUID of its GPU."""
     return str(comparison.record.environment["gpu"]["uuid"])

@@ -110,7 +110,7 @@ This page is written by [measurements/gpu/programs/page.py](../gpu/programs/page
 """
 
 PUBLISHED = {1: (0.0882, 0.0880), 3: (0.2931, 0.1640), 5: (0.4890, 0.2409), 7: (0.6849, 0.3198)}
-"""By nos, of an A100: seconds of one YOLOS-small inference by the number of pods, in time slices and under MPS."""
+"""What nos measured on an A100: seconds of a YOLOS-small inference by pods, in time slices and under MPS."""
 NOS = """\
 nos publishes [a table](https://github.com/nebuly-ai/nos/tree/main/demos/gpu-sharing-comparison) of the same model, in
 pods on an A100. One inference takes 88 ms there and 10 ms here. Its program computes in float32, ours in float16. Its
@@ -163,7 +163,7 @@ def _compared(part: Part, results: Path) -> Iterator[tuple[str, Mapping[TrialCas
 
 
 def _caps(results: Path) -> Iterator[str]:
-    """For each program and product, the most copies that ran with caps and without."""
+    """Lines with the most copies of each program and product that ran with caps and without."""
     yield from head_of("program", "GPU", "copies", "under MPS, × time slices", "with equal caps")
     for part in PARTS:
         best = dict[str, tuple[int, str]]()
@@ -180,7 +180,7 @@ def _caps(results: Path) -> Iterator[str]:
 
 
 def _latencies(results: Path) -> Iterator[str]:
-    """p50 and p99 of the programs that somebody waits for, of the most copies in the most runs on each product."""
+    """Lines with p50 and p99 of WAITED_FOR, of the most copies in the most runs on each product."""
     yield from head_of("program", "GPU", "copies", "alone: p50, p99 ms", "time slices", "MPS")
     for part in map(_part, WAITED_FOR):
         best = dict[str, tuple[tuple[int, int], str]]()
@@ -223,7 +223,7 @@ def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
 
 
 def _latency(row: TrialRow) -> float:
-    """p50 in ms. ValueError: it was not measured."""
+    """The p50 in ms. ValueError: it was not measured."""
     (found,) = row.p50_ms
     if found is None:
         raise ValueError(f"{row.case} has no latency")
@@ -302,7 +302,7 @@ def _glance(results: Path) -> str:
 
 
 def _or(numbers: Sequence[int]) -> str:
-    """At least two of them."""
+    """A list in words, of at least two numbers."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} or {last}"
 
@@ -325,7 +325,7 @@ def _of_a_product(product: str, found: Sequence[Gain | None]) -> str:
 
 
 def _beside(results: Path) -> list[tuple[Gain, list[Gain | None]]]:
-    """Of each program of the first product, what it gains there, and on the others. None: it was not measured there."""
+    """The gain of each program of the first product there, and on the others. None: it was not measured there."""
     first, *others = ({gain.title: gain for gain in gains(results / product)} for product in PRODUCTS)
     return [(gain, [other.get(title) for other in others]) for title, gain in first.items()]
 
@@ -392,7 +392,7 @@ def _prepared(results: Path) -> Iterator[str]:
 
 
 def _held_elsewhere(results: Path) -> Iterator[bool]:
-    """Of each quotient to time slices of one run, whether its extremes include the median of another machine."""
+    """Whether the extremes of a quotient to time slices of one run include the median of another machine, for each."""
     for part, folder in ((part, results / product) for part in PARTS for product in PRODUCTS):
         found = [
             (gpu_of(comparison), row, row.of_slices)
@@ -410,7 +410,7 @@ def _part(name: str) -> Part:
 
 
 def _rate(row: TrialRow) -> Spread:
-    """Of copies of one program. ValueError: it was not measured."""
+    """The rate of copies of one program. ValueError: it was not measured."""
     [rate] = row.rates
     if rate is None:
         raise ValueError(f"{row.case} has no rate")

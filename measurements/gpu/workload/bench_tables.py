@@ -73,11 +73,11 @@ class Part:
 
 
 Parts = Mapping[str, Part]
-"""By product."""
+"""Parts by product."""
 
 
 def tables(results: Path) -> dict[str, str]:
-    """By their names on the page. KeyError, ValueError: something of them was not measured, or not on a GPU."""
+    """The tables by name. KeyError, ValueError: something of them was not measured, or not on a GPU."""
     folders = {product.upper(): results / product / "bench" for product in PRODUCTS}
     depth, memory, capped, scale = (
         {product: Part.of(_read(folder, names).runs) for product, folder in folders.items()}

@@ -14,7 +14,7 @@ BLOCKS, CAP, UNCAPPED = (60, 64, 66, 132), "50", "100"
 SMS = 66
 """A client with 50 % has so many. A kernel with more blocks has two on some SM even alone."""
 MEDIAN = 2
-"""Its place among the percentiles that a run has: 0, 10, 50, 90, 100."""
+"""The place of the median among the percentiles that a run has: 0, 10, 50, 90, 100."""
 FEW = 10
 """With so few slow kernels, the table does not say which part of them had two blocks on one SM."""
 

@@ -156,7 +156,7 @@ def _lines(table: Table, found: Sequence[Mapping[str, Lines]]) -> Iterator[str]:
 
 
 def parts(folder: Path) -> dict[str, Lines]:
-    """By name, of those that were as expected; of one that was measured more than once, the last."""
+    """The events of parts by name, where as expected; of one that was measured more than once, the last."""
     stored = [json.loads(file.read_text()) for file in sorted(folder.glob("workload*.json"))]
     stored.sort(key=lambda one: str(one["environment"]["date"]))
     named = (item for one in stored for item in one.items())

@@ -30,7 +30,7 @@ SHOWN = {
 }
 WAYS = ("spread", "packed")
 LOAD = "80"
-"""Of the table, in percent of all GPUs."""
+"""The load of the table, in percent of all GPUs."""
 UNUSABLE = {
     "elsewhere": "free, of another kind than asked",
     "scattered": "free, too little at one place",
@@ -41,7 +41,7 @@ PARTS = {"asked": "work that ran", "rounded": "lost by rounding", "usable": "fre
 
 
 def tables(found: Object) -> dict[str, str]:
-    """By name, as the page has them: `arrangements` and `weights`."""
+    """The tables by name, as the page has them: `arrangements` and `weights`."""
     return {"arrangements": "\n".join(_arrangements(found)), "weights": "\n".join(_weights(found))}
 
 
@@ -112,7 +112,7 @@ def draw(found: Object) -> None:
 
 
 def draw_shares(found: Object) -> None:
-    """Where the GPUs are, for each load, arrangement and scheduler."""
+    """Draws where the GPUs are, for each load, arrangement and scheduler."""
     figure, axes = plt.subplots(1, len(found["weeks"]), figsize=(12, 4.6), sharey=True)
     cases = [(name, way) for name in SHOWN for way in WAYS]
     for axis, (load, weeks) in zip(axes, found["weeks"].items(), strict=True):
