@@ -127,7 +127,7 @@ async def test_once_maxwait_is_over_no_container_starts_on_the_gpu(node: FakeNod
     await node.until(lambda: node.gates() == [])
     assert node.kubelet.not_ready(["GPU-0::0"])
     await node.until(lambda: node.daemon()["reason"] == "Stopping")
-    (waiting,) = [it for it in node.status()["conditions"] if it["type"] == "WaitingForClients"]
+    (waiting,) = [item for item in node.status()["conditions"] if item["type"] == "WaitingForClients"]
     assert (waiting["status"], "for pod ns/pod" in waiting["message"]) == ("True", True)
     assert node.status()["holders"] == [{"uuid": "GPU-0", "share": "a", "slots": [0], "pods": ["ns/pod"]}]
 
@@ -147,7 +147,7 @@ async def test_an_agent_that_leaves_compute_modes_changes_none(node: FakeNode) -
     await node.serving()
     await node.until(lambda: node.daemon().get("ready"))
     assert node.status()["computeModePolicy"] == "Leave"
-    (exclusive,) = [it for it in node.status()["conditions"] if it["type"] == "GpusExclusive"]
+    (exclusive,) = [item for item in node.status()["conditions"] if item["type"] == "GpusExclusive"]
     assert (exclusive["status"], exclusive["reason"]) == ("False", "ComputeModeLeft")
     node.kube.assign()
     await node.until(lambda: not gpu_dir(node.root, "GPU-0").path.exists())
@@ -481,7 +481,7 @@ async def test_two_slots_for_one_container_are_refused_with_the_reason(node: Fak
 async def test_the_loops_that_are_timed_are_those_that_the_metric_names(node: FakeNode) -> None:
     registry = CollectorRegistry()
     NodeMeters(registry)
-    (metric,) = (it for it in registry.collect() if it.name == "gpushare_loop_duration_seconds")
+    (metric,) = (item for item in registry.collect() if item.name == "gpushare_loop_duration_seconds")
     named = re.sub(r" \(\w+\)", "", metric.documentation.partition(": ")[2].rstrip(".")).split(", ")
     assert node.agent is not None
     loops = node.agent.loops()

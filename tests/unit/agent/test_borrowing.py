@@ -27,7 +27,7 @@ def borrowers(node: FakeNode) -> list[Any]:
 
 
 def pressure(node: FakeNode) -> Any:
-    return next((it for it in node.status().get("conditions", []) if it["type"] == "MemoryPressure"), {})
+    return next((item for item in node.status().get("conditions", []) if item["type"] == "MemoryPressure"), {})
 
 
 async def serve(node: FakeNode, free: int, **limits: Any) -> None:
@@ -90,7 +90,7 @@ async def test_a_container_that_waits_needs_a_context(node: FakeNode) -> None:
         lambda: (found := node.running.observer.shortages.latest.get("GPU-0")) and found.reserved_mib == 218
     )
     assert node.running.observer.shortages.latest["GPU-0"].mib == 168, "a context at 25 percent of the threads"
-    await node.until(lambda: any(it.get("reservedMib") for it in node.status().get("holders", [])))
+    await node.until(lambda: any(item.get("reservedMib") for item in node.status().get("holders", [])))
     (holder,) = node.status()["holders"]
     assert (holder["reservedMib"], holder["limitsMib"]) == (8192, 24576)
 

@@ -24,7 +24,7 @@ def findings(node: FakeNode) -> list[Any]:
 
 
 def within_grants(node: FakeNode) -> Any:
-    return next((it for it in node.status().get("conditions", []) if it["type"] == "WithinGrants"), {})
+    return next((item for item in node.status().get("conditions", []) if item["type"] == "WithinGrants"), {})
 
 
 async def serve(node: FakeNode, memory_mib: int) -> None:

@@ -26,7 +26,7 @@ def variables(node: FakeNode) -> dict[str, str]:
         spec: Any = json.loads((node.cdi / "gpushare.dev-gpu-GPU-0.json").read_text())
     except FileNotFoundError:
         return {}
-    return dict(it.split("=", 1) for it in spec["devices"][0]["containerEdits"]["env"])
+    return dict(item.split("=", 1) for item in spec["devices"][0]["containerEdits"]["env"])
 
 
 def shown(node: FakeNode) -> bool:

@@ -98,7 +98,7 @@ async def test_maxwait_ends_no_client_before_its_pod_is_known(node: FakeNode) ->
     assert node.daemons.asked == []
     node.kube.heal()
     await node.until(lambda: node.daemons.asked)
-    told = {it.reason for it in node.recorder.events}
+    told = {item.reason for item in node.recorder.events}
     assert EventReason.MAX_WAIT_EXPIRED in told
 
 
@@ -135,7 +135,7 @@ async def test_who_is_waited_for_stays_until_the_kubelet_is_read(node: FakeNode)
 
     def said() -> str:
         conditions = node.status().get("conditions", [])
-        return next((it["message"] for it in conditions if it["type"] == WAITING_FOR_CLIENTS), "")
+        return next((item["message"] for item in conditions if item["type"] == WAITING_FOR_CLIENTS), "")
 
     await node.until(lambda: "for pod ns/pod" in said())
     await node.stop()

@@ -35,7 +35,7 @@ def holders(
 
 
 def found(given: PartHolders) -> dict[str, dict[str, ClientGrant | None]]:
-    return {one.name: {it.name: it.grant for it in one.containers} for one in granted_pods(given, *HERE).pods}
+    return {one.name: {item.name: item.grant for item in one.containers} for one in granted_pods(given, *HERE).pods}
 
 
 def initialising(init: Any, *containers: Any, number: int = 1, started: bool = True) -> Any:
@@ -48,7 +48,7 @@ def initialising(init: Any, *containers: Any, number: int = 1, started: bool = T
 def test_only_a_container_with_a_slot_gets_its_grant() -> None:
     (granted,) = granted_pods(holders(pod(1, PLAIN, container()), places={("pod-1", "app"): HERE}), *HERE).pods
     assert (granted.uid, granted.namespace, granted.name) == (pod(1)["metadata"]["uid"], "team", "pod-1")
-    assert [(it.name, it.id, it.grant) for it in granted.containers] == [
+    assert [(item.name, item.id, item.grant) for item in granted.containers] == [
         ("app", container_id(11), GRANTED),
         ("plain", container_id(10), None),
     ]
@@ -149,7 +149,7 @@ def crowd(pods: int, parts: int, plain: int) -> PartHolders:
         one = pod(number, *others, *mine)
         one["metadata"] |= {"name": f"{number:0253d}", "namespace": "n" * 63}
         made.append(one)
-        places |= {("n" * 63, one["metadata"]["name"], it["name"]): HERE for it in mine}
+        places |= {("n" * 63, one["metadata"]["name"], item["name"]): HERE for item in mine}
     return PartHolders(pods_by_cgroup_uid(made), places, {}, {"a": share()})
 
 
@@ -166,7 +166,7 @@ def test_a_pod_with_3000_containers_keeps_its_parts_and_is_cut() -> None:
     result = granted_pods(crowd(1, 3, 3000), *HERE)
     (one,) = result.pods
     assert len(one.containers) == MAX_CONTAINERS
-    assert sum(it.grant is not None for it in one.containers) == 3
+    assert sum(item.grant is not None for item in one.containers) == 3
     assert len(result.left_out) == 1
 
 

@@ -72,7 +72,7 @@ def test_every_policy_is_one_that_the_api_server_takes(
         return
     for name in ("threads", "memory"):
         policy = found["capacity"][name]["requestPolicy"]
-        value, default = (parse_quantity(it) for it in (found["capacity"][name]["value"], policy["default"]))
+        value, default = (parse_quantity(item) for item in (found["capacity"][name]["value"], policy["default"]))
         least, most, step = (parse_quantity(policy["validRange"][key]) for key in ("min", "max", "step"))
         assert least <= default <= most <= value
         assert (default - least) % step == 0

@@ -33,10 +33,10 @@ def image(directory: Path, content: str = "new") -> Path:
 def in_container(edits: ContainerEdits, folder: str) -> dict[str, str]:
     """File name -> path on the node, of what is mounted in the folder."""
     prefix = f"{folder}/"
-    mounts = [it for it in edits.mounts if it.container_path.startswith(prefix)]
-    assert all(it.read_only for it in mounts)
-    assert len({it.container_path for it in mounts}) == len(mounts)
-    return {it.container_path.removeprefix(prefix): it.host_path for it in mounts}
+    mounts = [item for item in edits.mounts if item.container_path.startswith(prefix)]
+    assert all(item.read_only for item in mounts)
+    assert len({item.container_path for item in mounts}) == len(mounts)
+    return {item.container_path.removeprefix(prefix): item.host_path for item in mounts}
 
 
 @pytest.mark.parametrize("folder", devices.IMAGE_LIBRARY_DIRS)

@@ -83,7 +83,7 @@ async def test_gpus_in_another_order_are_known_by_their_uuids(
     first, second = nvml.infos
     nvml.infos = [replace(second, index=0, minor=0), replace(first, index=1, minor=1)]
     await inventory.poll()
-    assert {uuid: (it.info.index, it.info.minor, it.lost) for uuid, it in inventory.views.items()} == {
+    assert {uuid: (item.info.index, item.info.minor, item.lost) for uuid, item in inventory.views.items()} == {
         "GPU-0": (1, 1, False),
         "GPU-1": (0, 0, False),
     }

@@ -80,7 +80,7 @@ async def test_agents_that_start_together_renew_apart_from_the_second_time_on(sp
     for turn in range(40):
         node.kube.requests.clear()
         await node.turns(1)
-        at += [turn] * len([it for it in node.kube.requests if it == "patch leases/n1"])
+        at += [turn] * len([item for item in node.kube.requests if item == "patch leases/n1"])
     assert at[1:] == [second, second + 10, second + 20, *([second + 30] if second + 30 < 40 else [])]
 
 

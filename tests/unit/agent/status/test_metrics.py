@@ -80,8 +80,8 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def series(taken: NodeSnapshot) -> Series:
     found = [
-        ((it.family.name, frozenset(zip(it.family.labels, it.labels, strict=True))), float(it.value))
-        for it in samples(taken)
+        ((item.family.name, frozenset(zip(item.family.labels, item.labels, strict=True))), float(item.value))
+        for item in samples(taken)
     ]
     assert len(found) == len(dict(found)), "a series stands twice: Prometheus refuses the whole scrape"
     return dict(found)
