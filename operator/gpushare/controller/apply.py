@@ -28,6 +28,8 @@ AT_ONCE = 16
 """Writes of a phase that are under way together: enough for a large fleet, too few to trouble an API server."""
 BEFORE_STATUSES = 4 * AT_ONCE
 """So many writes to nodes are answered before the statuses that tell of them are sent. More would take too long."""
+STATUS_TURN = 2
+"""The turn of a status in a larger plan: after a label and an assignment."""
 UNANSWERED_AT_MOST = 64
 """Writes under way in all. When so many are, the API server answers nobody, and nothing is begun until one ends."""
 WRITE_SECONDS = 30.0
@@ -214,17 +216,18 @@ def phases(writes: Sequence[Write]) -> list[list[Write]]:
 
     to_nodes = of(WriteStage.LABEL, WriteStage.ASSIGN, WriteStage.OPEN, WriteStage.REPLACE, WriteStage.STOP)
     statuses = of(WriteStage.REPORT, WriteStage.RELEASE)
-    in_order = [to_nodes, statuses] if len(to_nodes) <= BEFORE_STATUSES else [[*statuses, *to_nodes]]
+    in_order = [to_nodes, statuses] if len(to_nodes) <= BEFORE_STATUSES else [in_turns(to_nodes, statuses)]
     return [of(WriteStage.CLOSE, WriteStage.HOLD), of(WriteStage.RUN), *in_order, of(WriteStage.REACH)]
 
 
-def in_turns(writes: Iterable[Write]) -> list[Write]:
+def in_turns(writes: Iterable[Write], statuses: Iterable[Write] = ()) -> list[Write]:
     """The n-th write of each share comes before the next one of any, so a share of one node does not wait for one of
-    many. Of a share, what is written to one node stays together.
+    many. Of a share, what is written to one node stays together; its status follows its first node.
     """
     turns: Counter[frozenset[str]] = Counter()
     placed = []
     for write in sorted(writes, key=lambda write: (write.name, write.stage)):
         placed.append((turns[write.shares], write))
         turns[write.shares] += 1
+    placed += [(STATUS_TURN, status) for status in statuses]
     return [write for _, write in sorted(placed, key=lambda item: item[0])]
