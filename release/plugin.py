@@ -43,7 +43,7 @@ REQUIRED = (
 PACKAGES = ("api", "controller", "grant", "kube", "kubectl", "messages", "mps", "planner")
 """Below operator/gpushare."""
 MODULES = ("__init__.py",)
-"""Below operator/gpushare, of rooms that are not taken whole."""
+"""Below operator/gpushare, of packages that are not taken whole."""
 PROGRAM = "kubectl-gpushare"
 LEFT_OUT = ("*.pyi", "*.typed", "_yaml*", "*.dist-info", "__pycache__", "mypy.py", "v1")
 """Files of distributions. PyYAML works without its compiled parser; pydantic without its first version's API."""

@@ -1,7 +1,7 @@
 """The session with the API server, on the library `kubernetes`: its configuration, credentials, TLS and requests.
 
 The library finds server, trust and credentials: a pod's service account, whose token it reads again each minute, or a
-kubeconfig with all its forms. This room adds what a process that runs for months on 1,000 nodes needs beyond that:
+kubeconfig with all its forms. This module adds what a process that runs for months on 1,000 nodes needs beyond that:
 - A certificate authority that changes. The library reads it once. Here its file is looked at before each request, and
   another content opens new connections; those that exist end by themselves.
 - Credentials that are refused are read anew, for a token that was replaced within the minute, and for exec plugins,

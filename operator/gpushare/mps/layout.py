@@ -5,6 +5,7 @@
     whole.json            in place of all others: a container gets the GPU whole; written and read by the agent
     grants.json           who may attach, written by the agent for the broker
     state.json            the current state, written by the supervisor
+    original-compute-mode the mode that the agent found, and restores
     endings.json          whom the agent has terminated: a restarted agent asks for none twice, the broker lets none in
     seen.json             the agent's last reading, from which a restarted agent learns what happened in between
     pipe/                 the daemon's own sockets, for supervisor and agent only
@@ -15,7 +16,7 @@
     client/c…             protocol v3: hard link to the socket of a container's MPS namespace, for the broker
     attach/control        the broker's socket, the only file that a client sees
     broker/broker.json    the broker's state
-    log/                  control.log, server.log
+    log/                  control.log: what daemon and server print
 """
 
 import hashlib
