@@ -21,7 +21,7 @@ from gpushare.kube.session import session_for_kopf
 from gpushare.metrics.endpoint import exposed
 
 STUCK_SECONDS = 300.0
-"""So long without progress is a hang: a plan takes seconds, and each write has a limit of its own of 15 s."""
+"""So long without progress is a hang: a plan takes seconds, and each write has a limit (`apply.WRITE_SECONDS`)."""
 RETRY_SECONDS = 5.0
 
 registry = kopf.OperatorRegistry()

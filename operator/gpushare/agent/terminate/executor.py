@@ -52,7 +52,7 @@ _Key = tuple[TerminationReason, Identity, Signals | None]
 
 
 class MpsControl(TerminateCommand, Protocol):
-    """The part of gpushare.mps.control.ControlProgram that is used here, with its errors."""
+    """The part of gpushare.mps.control.DaemonControl that is used here, with its errors."""
 
     def server_list(self) -> list[int]: ...
 

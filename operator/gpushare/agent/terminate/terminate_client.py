@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class TerminateCommand(Protocol):
-    """The part of gpushare.mps.control.ControlProgram that is used here, with its errors."""
+    """The part of gpushare.mps.control.DaemonControl that is used here, with its errors."""
 
     def sound_servers(self) -> list[int]: ...
 
