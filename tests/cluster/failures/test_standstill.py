@@ -13,7 +13,7 @@ from localcluster.cluster import processes
 from localcluster.kubectl import Object
 from tests.cluster.failures.test_agent_silence import is_well, reporting
 from tests.cluster.failures.test_faults import CULPRIT, LINGER, program, start
-from tests.cluster.harness import Harness, Tenant, wait_until
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of, processes_of_pod, signal_in_node
 from tests.cluster.node_events import wait_node_event
 
@@ -134,12 +134,18 @@ def test_an_agent_that_stands_still_is_replaced_and_ends_are_settled(harness: Ha
         goes_on_as_ever(tenant, names)
 
 
-@pytest.mark.takes(40)
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Iterator[Share]:
+    with harness.share("calm", per_node=1) as share:
+        yield share
+
+
+@pytest.mark.takes(160)  # all four of them, on one worker
 @pytest.mark.parametrize("part", ["operator", "mps", "kubelet", "etcd"])
 def test_clients_go_on_while_a_part_stands_still_and_ends_are_found_later(
-    harness: Harness, pause: float, part: str
+    harness: Harness, share: Share, pause: float, part: str
 ) -> None:
-    with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:
+    with harness.namespace() as tenant:
         names = tenant.neighbours("calm", 2)
         start(tenant, program(tenant, "calm", "brief", BRIEF, str(pause / 2)))
         checks = {name: tenant.checks(name) for name in names}

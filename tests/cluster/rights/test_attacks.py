@@ -1,12 +1,16 @@
 """Ways around the limits that somebody tried: each is carried out, and nothing comes of it."""
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from tests.cluster.harness import Harness, Tenant, wait_until
+import pytest
+
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 
+pytestmark = pytest.mark.takes(60)  # all of them, on one worker
 CONNECTION_FAILED = 805
 LEAK = """
 import os, socket, time
@@ -75,11 +79,17 @@ def pod_with_a_root_helper(tenant: Tenant, share: str) -> dict[str, Any]:
     return pod
 
 
-def test_root_with_a_clients_pipe_directory_can_end_and_ask_nothing(harness: Harness) -> None:
-    with harness.share("leaked", per_node=1) as share, harness.namespace(enforce="baseline") as tenant:
-        names = tenant.neighbours("leaked", 2)
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Iterator[Share]:
+    with harness.share("attacked", per_node=1) as share:
+        yield share
+
+
+def test_root_with_a_clients_pipe_directory_can_end_and_ask_nothing(harness: Harness, share: Share) -> None:
+    with harness.namespace(enforce="baseline") as tenant:
+        names = tenant.neighbours(share.name, 2)
         daemon = daemon_of(harness, share)
-        tenant.start(pod_with_a_root_helper(tenant, "leaked"))
+        tenant.start(pod_with_a_root_helper(tenant, share.name))
         abuse = wait_for_abuse(tenant)
         assert (abuse["uid"], abuse["reached"]) == (0, True), "the attack was not carried out"
         assert abuse["answers"] == ["", "", ""]
@@ -124,20 +134,18 @@ time.sleep(3600)
 """It has its socket to the MPS server, which waits for it to say who it is."""
 
 
-def test_a_program_cannot_raise_threads_add_processes_or_delay_neighbours(
-    harness: Harness,
-) -> None:
-    with harness.share("bounded", per_node=1) as share, harness.namespace() as tenant:
-        names = tenant.neighbours("bounded", 1)
+def test_a_program_cannot_raise_threads_add_processes_or_delay_neighbours(harness: Harness, share: Share) -> None:
+    with harness.namespace() as tenant:
+        names = tenant.neighbours(share.name, 1)
         daemon = daemon_of(harness, share)
         for name, code in (("widen", WIDEN), ("crowd", CROWD), ("stall", STALL)):
-            pod = tenant.pod(name, "bounded", command=["python3", "-c", code])
+            pod = tenant.pod(name, share.name, command=["python3", "-c", code])
             pod["metadata"]["annotations"] = {"gpushare.dev/threads": "10"}
             tenant.start(pod)
         assert tenant.wait_event("widen", "widened")["sms"] == 12
         assert tenant.wait_event("crowd", "second")["error"] == CONNECTION_FAILED
         tenant.wait_event("stall", "stalls")
-        tenant.start(tenant.pod("late", "bounded", "limits"))
+        tenant.start(tenant.pod("late", share.name, "limits"))
         assert tenant.wait_event("late", "limits")["problems"] == []
         for name, reason in (("crowd", "TooManyProcesses"), ("stall", "AttachStalled")):
             assert reason in wait_until(f"the event about {name}", partial(refusals, tenant, name), 30)[0]
@@ -165,10 +173,10 @@ except CudaError:
 """Its context was ended: it replaces its program, in the same process, and makes another one."""
 
 
-def test_a_process_whose_context_was_ended_cannot_return_in_mid_kernel(harness: Harness) -> None:
-    with harness.share("returned", per_node=1), harness.namespace() as tenant:
-        names = tenant.neighbours("returned", 2)
-        tenant.start(tenant.pod("victim", "returned", command=["python3", "-c", RETURN], grace=5))
+def test_a_process_whose_context_was_ended_cannot_return_in_mid_kernel(harness: Harness, share: Share) -> None:
+    with harness.namespace() as tenant:
+        names = tenant.neighbours(share.name, 2)
+        tenant.start(tenant.pod("victim", share.name, command=["python3", "-c", RETURN], grace=5))
         tenant.wait_event("victim", "began")
         tenant.kubectl.delete("pod", "victim", wait=False)
         assert tenant.wait_event("victim", "returned")["error"] == CONNECTION_FAILED

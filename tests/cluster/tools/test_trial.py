@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from gpushare_workload.results.comparison import read
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
+
+pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 
 PROGRAM = (
     "import json, os, time\n"
@@ -70,9 +73,15 @@ def made(tenant: Tenant) -> list[Object]:
     return [*tenant.kubectl.items("jobs"), *tenant.kubectl.items("pods")]
 
 
-def test_a_job_runs_in_slots_beside_itself_as_far_as_there_are_some(harness: Harness, tmp_path: Path) -> None:
-    with harness.share("tried", per_node=1, per_gpu=2) as share, harness.namespace() as tenant:
+@pytest.fixture(scope="module", autouse=True)
+def _share(harness: Harness) -> Iterator[None]:
+    with harness.share("tried", per_node=1, per_gpu=2) as share:
         share.wait_capacity(2)
+        yield
+
+
+def test_a_job_runs_in_slots_beside_itself_as_far_as_there_are_some(harness: Harness, tmp_path: Path) -> None:
+    with harness.namespace() as tenant:
         file = job(tenant, tmp_path)
         options = (*OPTIONS, "--share", "tried", "--copies", "2", "4", "--start-timeout", "20", "-o", "json")
         out, err = (process := start(harness, tenant, file, *options)).communicate(timeout=SECONDS)
@@ -94,10 +103,9 @@ def test_a_job_runs_in_slots_beside_itself_as_far_as_there_are_some(harness: Har
 
 
 def test_a_pair_of_a_job_and_a_pod_runs_beside_each_other(harness: Harness, tmp_path: Path) -> None:
-    with harness.share("paired", per_node=1, per_gpu=2) as share, harness.namespace() as tenant:
-        share.wait_capacity(2)
+    with harness.namespace() as tenant:
         file, beside = job(tenant, tmp_path), other(harness, tenant, tmp_path)
-        options = (*OPTIONS, "--share", "paired", "--beside", str(beside), "-o", "json")
+        options = (*OPTIONS, "--share", "tried", "--beside", str(beside), "-o", "json")
         out, err = (process := start(harness, tenant, file, *options)).communicate(timeout=SECONDS)
         assert process.returncode == 0, err
         answer = json.loads(out)
@@ -118,12 +126,11 @@ def test_a_pair_of_a_job_and_a_pod_runs_beside_each_other(harness: Harness, tmp_
 
 @pytest.mark.parametrize("pair", [False, True], ids=["copies", "a pair"])
 def test_a_trial_that_is_ended_deletes_what_it_made(harness: Harness, tmp_path: Path, pair: bool) -> None:
-    with harness.share("ended", per_node=1, per_gpu=2) as share, harness.namespace() as tenant:
-        share.wait_capacity(2)
+    with harness.namespace() as tenant:
         file = job(tenant, tmp_path)
         # A pair has two Jobs to delete: it is ended once both have a pod.
         options = ("--beside", str(other(harness, tenant, tmp_path))) if pair else ("--seconds", "300")
-        process = start(harness, tenant, file, *OPTIONS, "--repeats", "9", *options, "--share", "ended")
+        process = start(harness, tenant, file, *OPTIONS, "--repeats", "9", *options, "--share", "tried")
         pods = 2 if pair else 1
         wait_until("its copies run", lambda: len(tenant.kubectl.items("pods")) == pods, 120)
         process.send_signal(signal.SIGTERM)
