@@ -24,7 +24,7 @@ class Bodies(Generic[C]):
 
     @property
     def bytes(self) -> int:
-        """That large bodies take."""
+        """The bytes that large bodies take together."""
         return sum(size for _, size in self._large.values())
 
     def grow(self, connection: C, peer: str, size: int) -> list[C]:
@@ -54,10 +54,10 @@ class Bodies(Generic[C]):
         return gone
 
     def complete(self, connection: C) -> None:
-        """It is worked on now: it stays until it is answered."""
+        """The connection's body is complete and worked on: it stays until it is answered."""
         self._complete.add(connection)
 
     def remove(self, connection: C) -> None:
-        """It is answered, or its connection is gone."""
+        """The body is answered, or its connection is gone."""
         self._large.pop(connection, None)
         self._complete.discard(connection)

@@ -28,7 +28,7 @@ class _Held(Generic[C]):
 
     @property
     def waiting(self) -> Iterator[C]:
-        """Those that may go, the first one first."""
+        """The connections that may go, the first one first."""
         return iter(self.fresh if len(self.fresh) >= len(self.idle) else self.idle)
 
 
@@ -56,12 +56,12 @@ class Peers(Generic[C]):
         return next(giving_way.waiting)  # at least the new connection waits
 
     def work(self, connection: C) -> None:
-        """Its request is complete: it is our turn."""
+        """The connection's request is complete: it is our turn."""
         if (held := self._taken_out(connection)) is not None:
             held.working[connection] = None
 
     def rest(self, connection: C) -> None:
-        """Its request is answered: it is the peer's turn."""
+        """The connection's request is answered: it is the peer's turn."""
         if (held := self._taken_out(connection)) is not None:
             held.idle[connection] = None
 

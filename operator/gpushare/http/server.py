@@ -258,7 +258,7 @@ class _HttpServer:
             traceback.clear_frames(error.__traceback__)  # asyncio's hold each other, and much memory
 
     def _remove(self, connection: HttpConnection) -> None:
-        """It makes room at once, though its end takes the event loop's next turn."""
+        """The connection makes room at once, though its end takes the event loop's next turn."""
         self._forget(connection)
         connection.abort()
 

@@ -13,7 +13,7 @@ MOST_CONTAINERS = 256
 MOST_RESOURCES = 64
 """The resources of a container, or capacities of a claim's request. Each is read as a quantity."""
 MOST_SHARES = 32
-"""That one pod or claim may name. Each may cost a request to the API server."""
+"""The GpuShares that one pod or claim may name. Each may cost a request to the API server."""
 MOST_CLAIMS = 64
 """The claims of a pod. Each costs a request to the API server."""
 MOST_REQUESTS = 32
@@ -23,7 +23,7 @@ MOST_ALTERNATIVES = 8
 
 
 def pod_too_large(pod: dict[str, Any]) -> Denied | None:
-    """None: it is not."""
+    """Why the pod is too large to be judged; None: it is not."""
     spec = mapped(pod, "spec")
     containers = [*listed(spec, "initContainers"), *listed(spec, "containers")]
     count = len(containers)
@@ -36,12 +36,12 @@ def pod_too_large(pod: dict[str, Any]) -> Denied | None:
 
 
 def too_many_shares(shares: Collection[str]) -> Denied | None:
-    """None: they are not. `shares`: the GpuShares that a pod or claim names."""
+    """Why the GpuShares that a pod or claim names are too many to be judged; None: they are not."""
     return _denied(_excess("spec", len(shares), "GpuShares", MOST_SHARES, "more pods or claims"))
 
 
 def claim_too_large(spec: dict[str, Any]) -> Denied | None:
-    """None: it is not. `spec`: a claim's, or that of a template's claims."""
+    """Why the claim is too large to be judged; None: it is not. `spec`: a claim's, or that of a template's claims."""
     requests = listed(mapped(spec, "devices"), "requests")
     alternatives = max((len(listed(request, "firstAvailable")) for request in requests), default=0)
     choices = [choice for request in requests for choice in listed(request, "firstAvailable")]

@@ -51,7 +51,7 @@ class Sources(Protocol):
         ...
 
     async def namespace_labels(self, name: str) -> dict[str, str]:
-        """Empty where there is no such namespace: the API server itself then refuses the pod."""
+        """The namespace's labels; empty where there is none: the API server itself then refuses the pod."""
         ...
 
 
@@ -111,7 +111,7 @@ class ClusterSources:
         return known if known is not None else await self._read(resource, name)
 
     async def _read(self, resource: Resource, name: str, namespace: str | None = None) -> Object | None:
-        """None: there is none. API_ERRORS: a refusal, or the last of the failures."""
+        """The object from the API server; None: there is none. API_ERRORS: a refusal, or the last of the failures."""
         for pause in PAUSES:
             try:
                 return await self._kube.find(resource, name, namespace)
