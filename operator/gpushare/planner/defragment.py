@@ -80,7 +80,7 @@ def _stays(gpu: FilledGpu, fixed: Mapping[str, str]) -> str:
 
 
 def _moved(gpu: FilledGpu, targets: Sequence[FilledGpu], room: Mapping[str, int]) -> list[PodMove] | None:
-    """Its pods, the largest first, each where it leaves least room; None where they do not all find some."""
+    """The moves of the GPU's pods, the largest first, each to where it leaves least room; None: one finds none."""
     left = dict(room)
     moves = []
     for pod, slots in sorted(gpu.pods.items(), key=lambda item: (-item[1], item[0])):

@@ -44,7 +44,7 @@ class NodeGpus:
 
     @cached_property
     def serving(self) -> bool:
-        """Every GPU has a daemon that was reported ready."""
+        """Whether every GPU has a daemon that was reported ready."""
         return all(record.daemon is not None and record.daemon.ready for record in self.records)
 
     @cached_property
@@ -53,27 +53,27 @@ class NodeGpus:
 
     @cached_property
     def slots(self) -> int:
-        """Those that containers hold."""
+        """The number of slots that containers hold."""
         return sum(len(record.slots) for record in self.records)
 
     @cached_property
     def limits(self) -> frozenset[LimitsKey]:
-        """All that are in force on some GPU."""
+        """All limits that are in force on some GPU."""
         return shared(frozenset(limits_key(record.current_limits) for record in self.records))
 
     @cached_property
     def reasons(self) -> frozenset[str]:
-        """All that daemons give for their state."""
+        """All reasons that daemons give for their state."""
         return shared(frozenset(record.daemon.reason for record in self.records if record.daemon is not None))
 
     @cached_property
     def memory_mib(self) -> int:
-        """The largest GPU's; 0 where the agent lists none."""
+        """The memory of the largest GPU; 0 where the agent lists none."""
         return max(record.gpu.memory_mib if record.gpu else 0 for record in self.records)
 
     @cached_property
     def unlisted(self) -> bool:
-        """There is one that the agent does not list."""
+        """Whether there is a GPU that the agent does not list."""
         return any(record.gpu is None for record in self.records)
 
 
@@ -117,10 +117,10 @@ class HeldGpus:
 
     @cached_property
     def silent(self) -> "HeldGpus":
-        """Those whose node's agent is silent."""
+        """The GPUs whose node's agent is silent."""
         return self.where(lambda part: bool(part.node.silence))
 
     def where(self, some: Callable[[NodeGpus], bool], each: Callable[[GpuRecord], bool] = lambda _: True) -> "HeldGpus":
-        """Those for which both hold; `each` is asked only where `some` holds for the node."""
+        """The GPUs for which both hold; `each` is asked only where `some` holds for the node."""
         filtered = ((part, tuple(filter(each, part.records))) for part in self.parts if some(part))
         return HeldGpus(part if len(left) == len(part.records) else NodeGpus(left) for part, left in filtered if left)

@@ -202,7 +202,7 @@ class _Offer:
 
 
 def _explain(claim: Claim, offer: _Offer) -> Pending | None:
-    """None: by capacity it fits on some GPU, and selects none by itself."""
+    """Why the claim is pending; None: by capacity it fits on some GPU, and it selects none by itself."""
     if not offer.takers and offer.closed is None:
         text = f'no GPU of GpuShare "{claim.share}" is offered: its conditions say why'
         return Pending(claim, "none", text)

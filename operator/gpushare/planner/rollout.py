@@ -91,7 +91,7 @@ class Rollout:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Those whose assignments say something of it."""
+        """The nodes whose assignments tell of this roll-out."""
         return self.paused | self.expired | self.waiting.keys()
 
 
@@ -254,7 +254,7 @@ def _at_once(entries: tuple[NodeRollout, ...]) -> int:
 
 
 def _confirmed(entry: NodeRollout, now: datetime) -> bool:
-    """Its node reports that no container can take a slot any more; all that hold one have ended or are being ended."""
+    """Whether the node reports that nobody can take a slot any more, and all holders have ended or are being ended."""
     if not entry.node.observed or not all(_withdrawn(record) for record in entry.kept):
         return False
     return all(_left(record) or (_over(entry, now) and _ending(record)) for record in entry.records)

@@ -59,7 +59,7 @@ class FleetIndex:
         return selection
 
     def profile(self, record: GpuRecord) -> GpuProfile | None:
-        """None of a GPU that its agent does not list."""
+        """The GPU's profile; None of one that its agent does not list."""
         return self.facts[record.node.name].profiles[record.uuid]
 
     def refusal(self, share: GpuShare, profile: GpuProfile, *, giving_up: bool = False) -> GpuReason | None:
