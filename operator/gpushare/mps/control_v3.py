@@ -149,7 +149,7 @@ class ControlProgramV3(DaemonControl):
     # Limits
 
     def server_limits(self, server: int) -> ShownLimits:
-        """Those of the default namespace."""
+        """The limits of the default namespace."""
         namespace = self.namespaces().get(DEFAULT_NAMESPACE)
         if namespace is None:
             raise RefusedError("namespace list", f"there is no namespace {DEFAULT_NAMESPACE}")
@@ -203,7 +203,7 @@ def _memory(text: str) -> int | None:
 
 
 def _name(name: str) -> str:
-    """Only a name of the documented form may reach a command line and a path."""
+    """`name`, if it has the documented form: no other may reach a command line or a path. ValueError."""
     if NAME.fullmatch(name) is None:
         raise ValueError(f"a namespace has 1 to 64 lower-case letters, digits and underscores, not {name!r}")
     return name

@@ -278,7 +278,7 @@ class Broker:
         task.add_done_callback(partial(self._ended, container))
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
-        """Those who wait would keep the event loop busy until there is room again."""
+        """Accepts nobody for NO_ROOM_SECONDS: those who wait would keep the event loop busy until there is room."""
         LOG.warning("GPU %s: no connection can be accepted: %s", self.gpu.uuid, error)
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)

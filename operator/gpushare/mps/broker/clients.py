@@ -50,7 +50,7 @@ class AttachedClients:
         return before == 0
 
     def remove(self, container: Container, pid: int) -> None:
-        """Its attach failed."""
+        """The process's attach failed."""
         known = self._attached.get(container, {})
         self._keep(container, {identity: times for identity, times in known.items() if identity[0] != pid})
 

@@ -133,7 +133,7 @@ class GpuSupervisor:
             self._problems.log("GPU %s: its daemon's log outgrows its bound: %s", self._gpu.uuid, error, key="log")
 
     def _offer_turns(self, observed: DaemonObservation, decision: Decision) -> None:
-        """Only while the daemon is READY: to command a server in FAULT hangs the daemon (measured)."""
+        """Offers turns only while the daemon is READY: to command a server in FAULT hangs the daemon (measured)."""
         if decision.reason is DaemonReason.READY and observed.server is not None and observed.desired is not None:
             self._terms = Terms(observed.server.pid, observed.desired, observed.protocol)
         else:
@@ -289,7 +289,7 @@ class GpuSupervisor:
 
 
 def _remaining(faulted: tuple[int, ...], clients: tuple[int, ...] | None) -> list[int]:
-    """Those of `faulted` that are clients still. `clients` None: the daemon has not said; that is no end of any."""
+    """The PIDs of `faulted` that are clients still; all of them where `clients` is None: the daemon has not said."""
     return [pid for pid in faulted if clients is None or pid in clients]
 
 

@@ -84,7 +84,7 @@ class Namespaces:
         return agrees(limits, shown)
 
     def _delete_unused(self, names: set[str]) -> None:
-        """Those of containers that the agent no longer names; one with clients is refused, and stays."""
+        """Deletes namespaces of containers that the agent no longer names. One with clients is refused, and stays."""
         grants = read_model(self._gpu.grants, GpuGrants).value
         if grants is None:
             return

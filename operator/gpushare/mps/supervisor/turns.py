@@ -102,7 +102,7 @@ class TurnLimits:
         return self._control.server_status(server) == FAULT
 
     def _change(self, server: int, threads: int, memory_mib: int) -> None:
-        """Only what differs. A value counts as unknown until the server has it."""
+        """Sets only what differs. A value counts as unknown until the server has it."""
         if threads != self._threads:
             self._threads = UNKNOWN
             self._control.set_server_threads(server, threads)
