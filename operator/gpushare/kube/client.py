@@ -122,7 +122,7 @@ class Kube:
         self._may_write: Callable[[], None] = _anything
 
     def guard_writes(self, check: Callable[[], None]) -> None:
-        """From now on `check` is called before each request that may change something; what it raises ends that."""
+        """Has `check` called before each request that may change something; what it raises ends that request."""
         self._may_write = check
 
     async def close(self) -> None:
@@ -345,7 +345,7 @@ async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 def _anything() -> None:
-    """Of a part without a Lease: every write may be sent."""
+    """A part without a Lease may send every write."""
 
 
 def _dry(dry_run: bool) -> dict[str, str]:

@@ -38,7 +38,7 @@ def controller_of(obj: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def phase(pod: Pod) -> str:
-    """Empty where the status does not say."""
+    """The pod's phase; empty where the status does not say."""
     return str((pod.get("status") or {}).get("phase") or "")
 
 
@@ -62,13 +62,13 @@ def is_bound(pod: Pod) -> bool:
 
 
 def grace_period_seconds(pod: Pod) -> float:
-    """Of the spec; what a deletion gave instead is in the metadata."""
+    """The grace period of the spec; what a deletion gave instead is in the metadata."""
     seconds = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
     return DEFAULT_GRACE_SECONDS if seconds is None else float(seconds)
 
 
 def priority(pod: Pod) -> int:
-    """As its PriorityClass had it when the pod was made; 0 where there is none."""
+    """The priority that its PriorityClass had when the pod was made; 0 where there is none."""
     return int((pod.get("spec") or {}).get("priority") or 0)
 
 
@@ -96,7 +96,7 @@ def is_running(status: ContainerStatus) -> bool:
 
 
 def container_name(pod: Pod, of_id: str) -> str:
-    """Of the container that the runtime knows by this id; empty where the status does not show it."""
+    """The name of the container that the runtime knows by this id; empty where the status does not show it."""
     statuses = container_statuses(pod) if of_id else []
     return next((str(item["name"]) for item in statuses if container_id(item) == of_id), "")
 

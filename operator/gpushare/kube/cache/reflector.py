@@ -91,7 +91,7 @@ class _Following:
         """Everything up to `version` was taken."""
 
     def _broke_off(self, error: Exception) -> None:
-        """It is about to begin again."""
+        """The list or watch broke off, and is about to begin again."""
 
 
 class ListWatch(_Following):

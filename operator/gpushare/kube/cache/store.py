@@ -83,7 +83,7 @@ class Store(Generic[Kept]):
             self._changed()
 
     def entry(self, obj: Object) -> Entry[Kept] | None:
-        """For `replace_by`, so that of a long list no object has to stay whole. None: nothing of it is kept."""
+        """What is kept of an object, for `replace_by`: no object of a long list has to stay whole. None: nothing."""
         kept = self._keep(obj)
         return None if kept is None else Entry(key_of(obj), version_of(obj), kept)
 
@@ -92,7 +92,7 @@ class Store(Generic[Kept]):
         self.replace_by((entry for obj in objects if (entry := self.entry(obj)) is not None), version)
 
     def replace_by(self, entries: Iterable[Entry[Kept]], version: str) -> None:
-        """As `replace`."""
+        """The same as `replace`, of what `entry` made of each object."""
         listed, reached = {entry.key: entry for entry in entries}, parsed_version(version)
         self._last_removal = max(self._last_removal, reached)  # of what it lacks, each removal is older than the list
         for key in [key for key, seen in self._versions.items() if key not in listed and seen <= reached]:

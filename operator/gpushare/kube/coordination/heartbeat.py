@@ -54,7 +54,7 @@ def heartbeat_lease(node: str, gpu_node: Object, spec: Object) -> Object:
 
 
 def renewals(leases: Iterable[Object]) -> dict[str, Renewal]:
-    """By node. A Lease that was never renewed is left out."""
+    """The renewals by node. A Lease that was never renewed is left out."""
     by_node = {}
     for lease in leases:
         spec = LeaseSpec.of(lease)

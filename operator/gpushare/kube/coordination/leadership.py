@@ -39,7 +39,7 @@ class Leadership:
         self._elector.check()
 
     async def lead(self, work: Work) -> None:
-        """As `lease.lead`; `work` runs in the caller's event loop."""
+        """The same as `elector.lead`, in a thread; `work` runs in the caller's event loop."""
         election = _Election(self, work, asyncio.get_running_loop())
         threading.Thread(target=election.run, name="lease", daemon=True).start()
         over = asyncio.wrap_future(election.result)
@@ -92,7 +92,7 @@ class _Election:
             self.result.set_result(None)
 
     def cancel(self) -> None:
-        """From the event loop of the work: ends it and gives the Lease back."""
+        """Ends the work and gives the Lease back. Called in the event loop of the work."""
         self._cancelled.set()
         if self._loop is not None and self._task is not None:
             with suppress(RuntimeError):  # the thread's event loop has just ended

@@ -29,7 +29,7 @@ class LeaseSpec:
         )
 
     def wire(self) -> Object:
-        """As Kubernetes stores it."""
+        """The spec of the Lease as Kubernetes stores it."""
         return {
             "holderIdentity": self.holder,
             "leaseDurationSeconds": max(1, round(self.lease_seconds)),

@@ -48,7 +48,7 @@ class EventCorrelator:
         """Of each object and reason: how many events it may still record, and when that was counted."""
 
     def correlate(self, event: Event, now: float) -> CorrelateResult | None:
-        """None: it is not to be written. `now`: seconds, monotonic."""
+        """How the event is to be written; None: not at all. `now`: seconds, monotonic."""
         recorded = self._recorded.get(event.topic)
         if recorded is not None:
             self._recorded.move_to_end(event.topic)
@@ -72,7 +72,7 @@ class EventCorrelator:
             recorded.last = None
 
     def failed(self, event: Event) -> None:
-        """It was not written: recorded again it passes, and does not count as a repetition."""
+        """The event was not written: recorded again it passes, and does not count as a repetition."""
         recorded = self._recorded.get(event.topic)
         if recorded is None:
             return

@@ -63,12 +63,12 @@ def reference(obj: Object, api_version: str, kind: str) -> Object:
 
 
 def pod_reference(namespace: str, name: str, uid: str) -> Object:
-    """As `reference`, of a pod whose object is not at hand. `uid`: empty if it is not known."""
+    """The same as `reference`, of a pod whose object is not at hand. `uid`: empty if it is not known."""
     return {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name} | ({"uid": uid} if uid else {})
 
 
 def namespace_of(regarding: Object) -> str:
-    """Of an event about it: that of its object, or `default` for a cluster-scoped one."""
+    """The namespace of an event about an object: the object's own, or `default` for a cluster-scoped one."""
     return regarding.get("namespace") or "default"
 
 

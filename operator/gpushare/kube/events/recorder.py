@@ -72,7 +72,7 @@ class EventRecorder:
 
     @property
     def requests_under_way(self) -> int:
-        """At most MAX_REQUESTS."""
+        """The writes under way or waiting for another try, MAX_REQUESTS at most."""
         return len(self._requests) + len(self._waiting)
 
     def record(self, event: Event) -> None:
