@@ -1,1 +1,1 @@
-"""`kubectl gpushare`: shows shares, GPUs and their clients. It changes nothing, but for `trial`."""
+"""`kubectl gpushare`: shows shares, GPUs and their clients. Only `trial` makes anything: Jobs, which it deletes."""
