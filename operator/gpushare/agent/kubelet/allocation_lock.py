@@ -1,8 +1,8 @@
 """Keeps our readings of who holds which device and the kubelet's allocations apart.
 
-Between choosing a device and recording its holder, which is when it asks us, the kubelet forgets its choice if somebody
-asks it for the list of holders just after another pod has ended; it then gives the same device to the next container
-too (kubernetes/kubernetes#137534, open as of 1.37). Two containers with one slot put one client more on a GPU than the
+The kubelet chooses a device, asks us (Allocate), and records the holder. If somebody asks it for the list of holders in
+between, just after another pod has ended, it forgets its choice and gives the same device to the next container too
+(kubernetes/kubernetes#137534, open as of 1.37). Two containers with one slot put one client more on a GPU than the
 share has, and no count of slots shows it. We read at every allocation, so we have to wait.
 
 Guarantees: none of our readings begins while an allocation that we know of is under way, and the kubelet chooses no

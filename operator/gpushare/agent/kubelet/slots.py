@@ -1,9 +1,9 @@
 """A share's slots: what a container with one gets, and when it may start.
 
 Guarantees: Allocate refuses only what the share cannot serve at all, never for want of room. A container starts when
-its GPU is ready and only while fewer than `per_gpu`, as the share is now, have started on its GPU and still hold their
-slots; as soon as there is room, one of those that wait may start, even if all of them wait; one that has started is
-never held back, however often it restarts. A share may shrink between a container's Allocate and its start, and the
+its GPU is ready and fewer than `per_gpu` others, as the share is now, have started there and still hold their slots.
+Containers that have not started do not count, so they never wait for each other. One that has started is never held
+back, however often it restarts. A share may shrink between a container's Allocate and its start, and the
 kubelet may hand out a slot that the agent is just withdrawing: to refuse it in Allocate would make the pod Failed, so
 its container waits before it starts. Which containers count is decided by who has started: neither a slot's number nor
 the time of its allocation shows that.

@@ -38,8 +38,8 @@ LOG = logging.getLogger(__name__)
 NO_GRANT_SECONDS = 30.0
 """A pod deleted by force is gone from the API before the kubelet has ended its processes."""
 UNKNOWN_CONTAINER_SECONDS = 120.0
-"""The kubelet writes the status of a pod a moment after its containers have started; of one that is too large for the
-API server it never can, so that what it says of none of its containers is no excuse for ever.
+"""A pod's status shows a container a moment after it has started. A status that is too large for the API server never
+does, so a container that it does not show is excused for this long, and not for ever.
 """
 
 Key = tuple[Uuid, ShareName, str, str, str, int]

@@ -49,9 +49,12 @@ def read_all(root: Path, files: ModelFiles) -> dict[Uuid, DaemonFiles]:
 
 
 def untaken(root: Path) -> dict[Uuid, GpuDir]:
-    """GPUs that have a directory and are not taken: an agent died before it took one, whose compute mode it may have
-    changed, or before its last step of giving it back; or NVML did not reach the GPU then, so its mode is yet to be
-    restored; or the supervisor, which had ended the daemon, wrote state.json once more meanwhile.
+    """GPUs that have a directory and are not taken, for one of these reasons.
+
+    - An agent died before it took the GPU, whose compute mode it may have changed.
+    - An agent died before its last step of giving the GPU back.
+    - NVML did not reach the GPU when it was given back, so its mode is yet to be restored.
+    - The supervisor wrote state.json once more, after it had ended the daemon.
     """
     return {
         directory.uuid: directory

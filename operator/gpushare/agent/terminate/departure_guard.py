@@ -4,8 +4,8 @@ A process that is killed in mid-kernel kills every neighbour on its GPU (measure
 `terminate_client` has ended does not.
 
 Guarantees: once a pod's departure is known, each of its clients that would die of its container's stop signal (SIGTERM,
-if not said otherwise) is ended at once, also clients that start later, within 0.3 s; the others are ended 2 s before
-the kubelet kills. Nothing is polled while no pod departs. A GPU whose driver or daemon hangs does not hold up the
+if not said otherwise) is ended at once, and one that starts later within 0.3 s. The others are ended 2 s before the
+kubelet kills. Nothing is polled while no pod departs. A GPU whose driver or daemon hangs does not hold up the
 others.
 Does not guarantee that this comes before the kubelet's first signal: the webhook's preStop sleep does.
 """
