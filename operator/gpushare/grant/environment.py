@@ -33,9 +33,9 @@ _FRACTION = re.compile(r"0\.[0-9]{1,4}|1\.0000")
 def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, str]:
     """Every CUDA_MPS_* and GPUSHARE_* variable of a container with this grant.
 
-    `gpu_memory_mib`: total memory of the share's largest GPU, so that the fraction, which vLLM and PyTorch apply to
-    each process and the total, never exceeds the grant on a smaller GPU; None or 0 where unknown, and the fraction is
-    left out. GPUSHARE_MEMORY_BYTES is for the whole container, GPUSHARE_MEMORY_FRACTION for one process. Both are of
+    `gpu_memory_mib`: total memory of the share's largest GPU; None or 0: not known, and the fraction is left out. vLLM
+    and PyTorch take that fraction of the GPU for each process: by the largest GPU it never exceeds the grant on a
+    smaller one. GPUSHARE_MEMORY_BYTES is for the whole container, GPUSHARE_MEMORY_FRACTION for one process. Both are of
     what is reserved, so that a program that takes all at its start borrows nothing; one that means to borrow reads
     GPUSHARE_MEMORY_LIMIT_BYTES, which is there only where the limit is higher.
     """

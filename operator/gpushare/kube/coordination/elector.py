@@ -27,7 +27,7 @@ LOG = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 Outcome = Literal["held", "taken", "failed"]
-"""Of one attempt: the Lease is ours, somebody else's, or nobody knows."""
+"""The end of one attempt: the Lease is ours, somebody else's, or nobody knows."""
 
 
 class LeaseLostError(Exception):
@@ -38,9 +38,9 @@ class LeaseLostError(Exception):
 class Timing:
     """client-go's leaseDuration, renewDeadline and retryPeriod, and a time limit for each attempt.
 
-    Renewing is one write each `retry_seconds` for as long as we live, so it is rarer than client-go's 2 s; the price
-    is that a replica that dies without giving the Lease back is followed after lease_seconds + retry_seconds at most.
-    One that failed is tried again `failed_seconds` later: an API server under load may answer late, or not each time.
+    We renew for as long as we live, so less often than client-go's 2 s: by one write each `retry_seconds`. The price: a
+    replica that dies without giving the Lease back is followed after lease_seconds + retry_seconds at most. An attempt
+    that failed is tried again `failed_seconds` later: an API server under load may answer late, or not each time.
     """
 
     lease_seconds: float = 30.0

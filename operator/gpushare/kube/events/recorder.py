@@ -4,9 +4,9 @@ Guarantees: an event that equals the last one of its object, reason and subject 
 next loop nor by the next process: its name is made of its content, so the API server refuses a second one while it
 keeps the first (an hour by default). What ended and came back, or changed and changed back, counts up the `series` of
 its event, as events.k8s.io/v1 means it; the count starts anew with each process. Memory and requests are bounded.
-`record` never waits and never raises. What happened is often recorded once alone, so an event that an API server could
-not take for now is tried again for a day, with the time at which it was recorded; one that was refused is logged, and
-written when it is recorded again. Where too many wait, a Normal event gives way to a Warning.
+`record` never waits and never raises. Many events are recorded only once. So one that an API server could not take for
+now is tried again for a day, with the time at which it was recorded; one that it refused is logged, and written when it
+is recorded again. Where too many wait, a Normal event gives way to a Warning.
 """
 
 import asyncio

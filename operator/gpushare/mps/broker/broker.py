@@ -6,11 +6,11 @@ there is none, since a CUDA process that finds no socket, or is not greeted, run
 greeted, and whoever is refused is refused after that: CUDA then fails with error 805.
 
 A process attaches only if its container holds a part of the GPU, within the grant's number of processes, and in a turn
-in which the server's limits are the grant's own. A connection can be handed to other processes; so it is worth nothing
-once the process that made it has ended, and of one that attaches more often than a CUDA program the server's own list
-of clients says how many processes there are. A process whose contexts the agent had ended attaches no more: it could
-not be ended in order again, and its end would take its neighbours along. Connections are bounded, in all and for each
-container. The broker's end harms no running client: after an attach no connection of theirs is left.
+in which the server's limits are the grant's own. A connection can be handed to other processes, so it is worth nothing
+once the process that made it has ended. Where a process attaches more often than a CUDA program does, the server's own
+list of clients says how many processes there are. A process whose contexts the agent had ended attaches no more: it
+could not be ended in order again, and its end would take its neighbours along. Connections are bounded, in all and for
+each container. The broker's end harms no running client: after an attach no connection of theirs is left.
 """
 
 import asyncio
