@@ -285,7 +285,7 @@ class GpuNode(ApiModel):
 
     @property
     def agent_reporting(self) -> Condition | None:
-        """None: the operator does not know yet whether the agent reports."""
+        """The condition AgentReporting; None: the operator does not know yet whether the agent reports."""
         return next((item for item in self.status.conditions if item.type == AGENT_REPORTING), None)
 
     @property

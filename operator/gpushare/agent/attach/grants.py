@@ -122,7 +122,7 @@ def _may_initialise(pod: Pod) -> bool:
 
 
 def _ordinary_init_containers(pod: Pod) -> Iterator[Mapping[str, object]]:
-    """Those without sidecars, which the kubelet lists."""
+    """The init containers that are no sidecars: the kubelet lists those."""
     for container in (pod.get("spec") or {}).get("initContainers") or ():
         if container.get("restartPolicy") != "Always":
             yield container

@@ -94,7 +94,7 @@ def _key(refusal: AttachRefusal) -> _Key:
 
 
 def _who(refusal: AttachRefusal, pod: Pod | None) -> str:
-    """Such as `a process of container app of pod team/pod-1`."""
+    """Who was refused, such as `a process of container app of pod team/pod-1`."""
     if not refusal.pod_uid:
         return "a process of no pod"
     container = f"container {refusal.container}" if refusal.container else "an unknown container"

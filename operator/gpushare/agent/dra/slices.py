@@ -112,7 +112,7 @@ def _ranged(value: int, default: int, least: int, most: int, quantity: Callable[
 
 
 def _semantic(version: str) -> str:
-    """Such as 580.159.4 of 580.159.04, as the API wants it (semver.org); empty where there are no numbers."""
+    """The version as the API wants it (semver.org): 580.159.4 of 580.159.04; empty where there are no numbers."""
     numbers = [str(int(part)) for part in re.findall(r"[0-9]+", version)[:3]]
     return ".".join([*numbers, "0", "0"][:3]) if numbers else ""
 

@@ -192,7 +192,7 @@ _EVENT_REASONS: Mapping[DaemonReason, EventReason] = {
 
 
 def _counted(health: GpuHealth, before: GpuHealth) -> GpuHealth:
-    """While state.json cannot be read, its last counts hold: as 0 they would hide a fault, or tell one again."""
+    """`health` with counts: the last ones while state.json cannot be read. As 0 they would hide or repeat a fault."""
     if health.counted:
         return health
     return replace(
@@ -206,7 +206,7 @@ def _counted(health: GpuHealth, before: GpuHealth) -> GpuHealth:
 
 
 def _remember(known: _Known, health: GpuHealth, now: float) -> None:
-    """While no client is left, the last ones stay suspects, however long ago they ended."""
+    """Remembers who was a client. While none is left, the last ones stay suspects, however long ago they ended."""
     for name in health.clients:
         # A pod that was replaced by one of the same name is known since the first of them.
         before = known.clients.get(name)

@@ -116,5 +116,5 @@ class MountChecker:
                 yield ContainerProcess(pid, started, owners)
 
     def _has_mount(self, process: ContainerProcess) -> bool | None:
-        """None: it has ended."""
+        """Whether the process has the mount; None: it has ended."""
         return processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc)

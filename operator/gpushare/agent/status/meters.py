@@ -100,7 +100,7 @@ class NodeMeters:
         self._attach_refused.labels(share, reason.value).inc(count)
 
     def count_attempt(self, reason: TerminationReason, terminated: int, failed: bool) -> None:
-        """As `TerminationExecutor` reports each turn: `failed` if other clients could not be terminated."""
+        """A turn of `TerminationExecutor` has ended: `failed` if other clients could not be terminated."""
         self._ended.labels(reason.value).inc(terminated)
         if failed:
             self._not_ended.labels(reason.value).inc()

@@ -167,7 +167,7 @@ def _waiting_sentence(item: Assignment, pods: Collection[str]) -> str:
 
 
 def name_pods(pods: Collection[str], most: int = MAX_PODS) -> str:
-    """Such as `pod ml/a` or `pods ml/a, ml/b and 3 more`."""
+    """The pods in words, such as `pod ml/a` or `pods ml/a, ml/b and 3 more`."""
     return named("pod", sorted(pods), most)
 
 

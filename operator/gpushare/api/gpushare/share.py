@@ -37,7 +37,7 @@ class GpuShare(ApiModel):
 
     @property
     def whole(self) -> bool:
-        """Its GPUs are given whole, without MPS."""
+        """Whether its GPUs are given whole, without MPS."""
         return self.spec.whole_gpus is not None
 
     @property
