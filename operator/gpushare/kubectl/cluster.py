@@ -67,7 +67,7 @@ class Cluster:
         return self._ask(lambda: self._json(path))
 
     def namespace(self) -> Future[str]:
-        """That of the context in use, or of the pod in which we run, as kubectl takes it."""
+        """The namespace of the context in use, or of the pod in which we run, as kubectl takes it."""
 
         def asked() -> str:
             try:

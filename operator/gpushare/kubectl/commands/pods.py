@@ -27,7 +27,7 @@ class AboutPod:
         self._failures = cluster.items(CORE_EVENTS, self.namespace, fieldSelector="reason=FailedCreate")
 
     def facts(self) -> "PodFacts | None":
-        """None where no pod is found."""
+        """What is known of the pod; None where there is none."""
         from gpushare.api.gpunode import GpuNode
         from gpushare.api.gpushare import GpuShare
         from gpushare.kubectl.views.objects import read

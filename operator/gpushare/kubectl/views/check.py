@@ -124,7 +124,7 @@ def _part(part: str, facts: Facts) -> CheckResult:
 
 
 def _of_part(part: str, facts: Facts) -> list[Object]:
-    """Its pods, without those that are being deleted: that they are not ready is no fault."""
+    """The part's pods, without those that are being deleted: that they are not ready is no fault."""
     return [pod for pod in facts.pods if _component(pod) == part and "deletionTimestamp" not in pod["metadata"]]
 
 

@@ -165,7 +165,7 @@ def _grants(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[d
 
 
 def _slot(container: Container, status: ContainerStatus) -> dict[str, Any]:
-    """Empty where the container asks for none."""
+    """The row of the container's slot; empty where it asks for none."""
     resource = next((item for item in limits(container) if names.share_of_resource(item)), None)
     if resource is None:
         return {}

@@ -109,7 +109,7 @@ def _pod(api: ApiReader, view: FleetView, namespace: str, name: str) -> dict[str
 
 
 def _items(api: ApiReader, path: str, **selectors: str) -> list[Object]:
-    """Empty where they may not be read."""
+    """The items of a list; empty where they may not be read."""
     try:
         return list(api.read(path, {**selectors, "limit": "500"}).get("items") or ())
     except (KubeError, UnreachableError):

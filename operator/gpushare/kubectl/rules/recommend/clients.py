@@ -156,7 +156,7 @@ class _Room:
 
 
 def _room(history: ShareHistory, gpus: Sequence[GpuPast], memory_mib: int) -> _Room | None:
-    """None: nothing says how busy the GPUs were when they were full."""
+    """The room for more clients; None: nothing says how busy the GPUs were when they were full."""
     share, busy = history.share, [gpu.busy_when_full for gpu in gpus if gpu.busy_when_full is not None]
     if not busy:
         return None

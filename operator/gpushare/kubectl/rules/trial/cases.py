@@ -145,7 +145,7 @@ class TrialPlan:
 
 
 def news(texts: Iterable[str], said: set[str]) -> list[str]:
-    """Those that were not said yet, in their order; they count as said from now on."""
+    """The texts that were not said yet, in their order; they count as said from now on."""
     unsaid = [text for text in dict.fromkeys(texts) if text and text not in said]
     said.update(unsaid)
     return unsaid

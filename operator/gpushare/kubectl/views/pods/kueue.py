@@ -29,14 +29,14 @@ def workload_of(pod: Pod, workloads: Iterable[Object]) -> Object | None:
 
 
 def workload_named(workloads: Iterable[Object], is_it: Callable[[str], bool]) -> Object | None:
-    """That of an object whose name satisfies `is_it`, such as a Job which has no pod yet."""
+    """The Workload of an object whose name satisfies `is_it`, such as a Job which has no pod yet."""
     return _newest(
         workload for workload in workloads if any(is_it(str(owner.get("name"))) for owner in _owners(workload))
     )
 
 
 def hold(workload: Object) -> QueueHold | None:
-    """None where Kueue lets it run, or it has finished."""
+    """What holds the Workload back; None where Kueue lets it run, or it has finished."""
     if _is_true(workload, "Finished") or _is_true(workload, "Admitted"):
         return None
     queue = str((workload.get("spec") or {}).get("queueName") or "")

@@ -67,7 +67,7 @@ def _shares_of(resource: str, facts: PodFacts) -> list[str]:
 
 
 def own_claims(facts: PodFacts) -> list[Object]:
-    """Its claims for our devices."""
+    """The pod's claims for our devices."""
     status = {
         item["name"]: item.get("resourceClaimName") for item in _listed(facts.pod, "status", "resourceClaimStatuses")
     }
