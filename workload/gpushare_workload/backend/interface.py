@@ -164,7 +164,7 @@ class Slab(Protocol):
         ...
 
     def set_halos(self, above: Vector | None, below: Vector | None) -> None:
-        """None leaves the halo unchanged: there is the edge of the whole grid."""
+        """Sets the halos; None leaves one unchanged: there is the edge of the whole grid."""
         ...
 
     def values(self) -> Field:

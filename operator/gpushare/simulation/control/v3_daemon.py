@@ -36,7 +36,7 @@ CHANGES = frozenset({"create", "delete", "set", "terminate", "quit"})
 
 @dataclass(slots=True)
 class Namespace:
-    """None: not set. A namespace without limits gets the whole GPU (NVIDIA's guide for Dynamo)."""
+    """The settings of one; None: not set. Without limits it gets the whole GPU (NVIDIA's guide for Dynamo)."""
 
     threads: float | None = None
     memory: str | None = None
@@ -76,7 +76,7 @@ class ControlDaemonV3(ControlDaemon):
             return f"Error: {error}\n"
 
     def _quits(self, connection: ControlConnection, words: list[str]) -> bool:
-        """It waits for no client: it stops all servers (documented)."""
+        """Quits without waiting for a client, and stops all servers (documented)."""
         if words != ["quit"] or connection.uid != 0:
             return False
         self._quit(connection, ["quit", "-t", "0", ""])
@@ -93,7 +93,7 @@ class ControlDaemonV3(ControlDaemon):
         super()._new_client(connection)
 
     def _forget_server(self, code: int, was_ready: bool = True) -> None:
-        """It is gone from the list then (NVIDIA's guide for Dynamo), and its namespaces with it (assumed)."""
+        """The server leaves the list (NVIDIA's guide for Dynamo), and its namespaces with it (assumed)."""
         super()._forget_server(code, was_ready)
         self._remove_server()
 
