@@ -44,7 +44,7 @@ Copies of programs that people run, beside each other on one GPU; what follows f
 and in part as such clients with an equal part of the SMs each (*caps*), by
 [`gpushare-workload compare`](../../docs/compare.md) ([script](../gpu/programs/compare.py)). In a cluster they ran as
 pods *in slots of a share*, each with 100 % of the threads, by
-[`kubectl gpushare trial`](../../docs/compare.md#in-a-cluster) ([suite](../gpu/stack/suites/programs.py)). The
+[`kubectl gpushare trial`](../../docs/compare.md#in-a-cluster) ([suite](../gpu/stack/suites/speed/programs.py)). The
 [programs](../../workload/examples/frameworks/programs) have random weights; the
 [glossary](../../docs/glossary.md) has the words.
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from measurements.gpu.stack.suites import faults, parts
+from measurements.gpu.stack.suites import parts
+from measurements.gpu.stack.suites.accidents import faults
 from measurements.peers.cases.served import REPAIR_SECONDS, served, since, told
 from measurements.peers.ways.way import CHANGED_CLIENTS, CLIENTS, Clients, Part, Way, clients
 from tests.cluster.harness import Harness

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from measurements.gpu.stack.suites import parts
-from measurements.gpu.stack.suites.departures import delete_in_turn, start_victims
+from measurements.gpu.stack.suites.accidents.departures import delete_in_turn, start_victims
 from measurements.peers.ways.way import Clients, Way, clients
 from tests.cluster.harness import Harness
 

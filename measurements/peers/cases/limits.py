@@ -8,7 +8,8 @@ from typing import Any
 
 from gpushare.api import names
 from localcluster.kubectl import CommandError, Object
-from measurements.gpu.stack.suites import escapes, parts
+from measurements.gpu.stack.suites import parts
+from measurements.gpu.stack.suites.limits import escapes
 from measurements.peers.cases.served import observer, served
 from measurements.peers.ways.way import Clients, Part, Promise, Variables, Way, clients
 from tests.cluster.harness import Harness

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from localcluster.kubectl import CommandError
-from measurements.gpu.stack.suites import costs
+from measurements.gpu.stack.suites.speed import costs
 from measurements.peers.ways.way import Clients
 from tests.cluster.harness import event_version
 

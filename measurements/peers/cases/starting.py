@@ -7,7 +7,7 @@ from typing import Any
 
 from localcluster.errors import LocalClusterError
 from localcluster.kubectl import Object
-from measurements.gpu.stack.suites import costs
+from measurements.gpu.stack.suites.speed import costs
 from measurements.peers.cases import accidents
 from measurements.peers.ways.way import CLIENTS, Way, clients
 from tests.cluster.harness import Harness

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from measurements.gpu.stack.control_points import Command
-from measurements.gpu.stack.suites import control
+from measurements.gpu.stack.suites.accidents import control
 from tests.cluster.node import daemon_of
 
 LISTS, SETS = Command("agent", "get_server_list"), Command("mps-supervisor", "set_default_client_priority")

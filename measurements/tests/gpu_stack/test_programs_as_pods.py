@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from measurements.gpu.stack.suites import parts, programs
+from measurements.gpu.stack.suites import parts
+from measurements.gpu.stack.suites.speed import programs
 from tests.cluster.harness import client_pod
 
 

@@ -1,23 +1,10 @@
 """The suites by name, in the order of `all`: (function, limit in seconds, number of GPUs; ANY)."""
 
 from measurements.gpu.stack.suite import Suite
-from measurements.gpu.stack.suites import (
-    borrowing,
-    changes,
-    claims,
-    control,
-    costs,
-    departures,
-    escapes,
-    faults,
-    pair,
-    programs,
-    ready,
-    throughput,
-    unprivileged,
-    view,
-    whole,
-)
+from measurements.gpu.stack.suites.accidents import changes, control, departures, faults
+from measurements.gpu.stack.suites.limits import borrowing, claims, escapes, unprivileged, view
+from measurements.gpu.stack.suites.several_gpus import pair, whole
+from measurements.gpu.stack.suites.speed import costs, programs, ready, throughput
 
 ANY = 0
 SUITES: dict[str, tuple[Suite, int, int]] = {

@@ -18,7 +18,8 @@ from gpushare.agent.gpus.driver import control_program_dir
 from gpushare.mps.control import PROGRAM, ControlError, ControlProgram, daemon_environment
 from measurements.gpu.stack import bring
 from measurements.gpu.stack.suite import Findings
-from measurements.gpu.stack.suites import costs, parts
+from measurements.gpu.stack.suites import parts
+from measurements.gpu.stack.suites.speed import costs
 from tests.cluster.harness import Harness
 from tests.cluster.time_to_ready import seconds_to_ready, wait_for_free_gpus
 

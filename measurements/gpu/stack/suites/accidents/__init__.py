@@ -1,0 +1,1 @@
+"""Suites of what ends, fails or changes while clients run."""

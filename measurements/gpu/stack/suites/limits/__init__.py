@@ -1,0 +1,1 @@
+"""Suites of what a container may use, and of what it may not."""

@@ -1,0 +1,1 @@
+"""Suites of two GPUs of one host."""

@@ -1,0 +1,1 @@
+"""Suites of how fast a share and its clients are."""
