@@ -147,6 +147,7 @@ class TerminationExecutor:
             while lane.pending:
                 await self._carry_out(lane, lane.turn())
         finally:
+            lane.pending.clear()  # after an error: what is left is asked for again, if its reason still holds
             lane.task = None
 
     async def _carry_out(self, lane: _Lane, turn: Sequence[TerminationRequest]) -> None:
@@ -155,8 +156,8 @@ class TerminationExecutor:
         try:
             work = self._terminate if by_daemon else self._signal
             attempt = await lane.caller.call(work, turn, lambda: lane.first < reason.order)
-        except HungError as error:
-            attempt = Attempt[TerminationRequest]((), str(error))
+        except (HungError, OSError) as error:
+            attempt = Attempt((), str(error))
         for request in turn:
             if request not in attempt.untried:
                 del lane.pending[_key(request)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -32,6 +33,7 @@ class World(Node):
         self.attempts: list[tuple[TerminationReason, int, bool]] = []
         self.sent: list[tuple[int, str]] = []
         self.entered: asyncio.Queue[int] = asyncio.Queue()
+        self.broken: Exception | None = None
         self.gates = {"GPU-0": threading.Event(), "GPU-1": threading.Event()}
         for gpu, gate in self.gates.items():
             (root / gpu).mkdir()
@@ -39,7 +41,7 @@ class World(Node):
         self.loop = asyncio.get_running_loop()
         self.executor = TerminationExecutor(
             root,
-            lambda gpu: GatedControl(self, gpu),
+            self._daemon,
             self.events.put_nowait,
             lambda: self.now,
             self.proc,
@@ -55,6 +57,11 @@ class World(Node):
         found = processes.read(pid, self.proc)
         assert found is not None
         return found
+
+    def _daemon(self, gpu: str) -> "GatedControl":
+        if self.broken is not None:
+            raise self.broken
+        return GatedControl(self, gpu)
 
     def _send(self, process: ProcessIdentity, number: Signals, _: Path) -> bool:
         self.sent.append((process.pid, number.name))
@@ -151,6 +158,20 @@ async def test_every_reason_tries_again_what_failed_after_the_same_time(
     await settle()
     assert world.ended == [10]
     assert world.attempts == [(reason, 0, True), (reason, 1, False)]
+
+
+@pytest.mark.parametrize("error", [OSError("no such link"), RuntimeError("a bug")], ids=["of the node", "a bug"])
+async def test_what_an_error_left_undone_is_not_done_later_unasked(world: World, error: Exception) -> None:
+    """By then the reason may be over: who still has one asks again."""
+    world.broken = error
+    world.executor.submit([world.request(10, VIOLATION), world.request(11, SHORTAGE)])
+    with suppress(RuntimeError):
+        await settle()
+    world.broken = None
+    world.now += RETRY_SECONDS + 0.1
+    world.executor.submit([world.request(20, DEPARTURE)])
+    await settle()
+    assert world.ended == [20]
 
 
 async def test_a_departure_does_not_wait_for_another_reasons_next_try(world: World) -> None:
