@@ -122,7 +122,7 @@ class Lifecycle:
         self._manages_modes = modes is ComputeModePolicy.MANAGE
         self._actions: dict[Uuid, asyncio.Task[None]] = {}
         self._failed: dict[Uuid, str] = {}
-        """Why the last action of each GPU failed, until one succeeds."""
+        """Why the last action of each GPU failed, until one succeeds or none is needed."""
         self._retry_at: dict[Uuid, float] = {}
         self._stopping: dict[Uuid, float] = {}
         """Since when each daemon is known to be asked to end; a file's time would move with the time of day."""
@@ -168,6 +168,7 @@ class Lifecycle:
                 remove(gpu_dir(self._root, taken.uuid))
                 LOG.info("GPU %s is given back whole by GpuShare %s", taken.uuid, taken.share)
             case ((GpuStage.SERVE | GpuStage.KEEP | GpuStage.DRAIN | GpuStage.LEAVE), WholeGpu()):
+                self._failed.pop(taken.uuid, None)  # nothing is left to do
                 return leaves_waiting(item)
             case ((GpuStage.SERVE | GpuStage.KEEP | GpuStage.DRAIN | GpuStage.LEAVE), DaemonFiles()):
                 self._keep(planned, taken, view)
@@ -239,6 +240,8 @@ class Lifecycle:
         if view.mode is not ComputeMode.EXCLUSIVE_PROCESS:
             action = partial(self._set_exclusive, planned.uuid, item.directory)
             self._act(planned.uuid, "setting the compute mode", action)
+        else:
+            self._failed.pop(planned.uuid, None)  # nothing is left to do: a call that hung may have set the mode
 
     def _stop(self, item: DaemonFiles, view: GpuView | None) -> str:
         """What it waits for."""

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import pytest
 from msgspec import structs
 
+from gpushare.agent.aio.blocking import HungError
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
-from gpushare.agent.reconcile.daemon_files import read_all
+from gpushare.agent.reconcile.daemon_files import prepare, read_all
 from gpushare.agent.reconcile.lifecycle import Lifecycle, StopEvidence, remove, waits_for
+from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import DaemonReason
 from gpushare.mps.files import ModelFiles, write_model
 from gpushare.mps.layout import GpuDir
@@ -92,4 +94,34 @@ async def test_an_mps_pod_has_its_time_to_come_whatever_the_time_of_day(tmp_path
     assert not await advanced(0.0)
     assert not await advanced(14.0)
     assert await advanced(1.0)
+    await lifecycle.close()
+
+
+class SlowDriver:
+    """A GPU whose mode is set by calls that do not return in time."""
+
+    def __init__(self) -> None:
+        self.views = {"GPU-1": SimpleNamespace(mode=ComputeMode.DEFAULT, lost=False)}
+
+    async def mode(self, uuid: str) -> ComputeMode:
+        raise HungError("GPU-1: no answer within 5 s")
+
+
+async def test_a_failed_step_is_not_told_once_the_gpu_is_as_it_should_be(tmp_path: Path) -> None:
+    directory, driver = GpuDir(tmp_path / "GPU-1"), SlowDriver()
+    prepare(directory)
+    write_model(directory.wanted, DesiredDaemon(uuid="GPU-1", share="a", limits=LIMITS))
+    lifecycle = Lifecycle(tmp_path, driver, Ungated(), Clock(), lambda: None, tmp_path)  # type: ignore[arg-type]
+    (taken,) = read_all(tmp_path, ModelFiles()).values()
+    item = SimpleNamespace(plan=GpuPlan("GPU-1", "a", GpuStage.SERVE, LIMITS), taken=taken)
+
+    async def told() -> str:
+        waits = lifecycle.advance(item, ())  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        return waits
+
+    assert await told() == ""
+    assert "setting the compute mode failed" in await told()
+    driver.views = {"GPU-1": SimpleNamespace(mode=ComputeMode.EXCLUSIVE_PROCESS, lost=False)}
+    assert await told() == ""
     await lifecycle.close()
