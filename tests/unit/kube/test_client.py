@@ -168,7 +168,7 @@ async def test_a_watch_event_without_an_end_is_refused() -> None:
 
 
 @pytest.mark.parametrize("lie", [b"<html>Sign in</html>", b"", b"null", b"[]", b"\xff\xfe", b'{"kind": '])
-async def test_what_is_no_answer_of_an_api_server_is_an_error_like_one_of_a_gateway(lie: bytes) -> None:
+async def test_what_no_api_server_answers_is_an_error_like_a_gateways(lie: bytes) -> None:
     """Any other error would end the operator or the agent that asked."""
     async with serving(lines=[lie + b"\n"]) as (server, kube):
         server.lie = lie
@@ -207,7 +207,7 @@ async def test_a_watch_that_falls_silent_breaks_though_its_connection_stands() -
                 await anext(watch)
 
 
-async def test_a_list_watch_goes_on_after_a_silence_and_finds_what_it_did_not_hear() -> None:
+async def test_a_list_watch_goes_on_after_a_silence_and_finds_what_it_missed() -> None:
     """A deletion that is not seen ends a client in mid-kernel."""
     kept, gone = pod(1), pod(2)
     async with serving([kept, gone], silent=0.3) as (server, kube):
@@ -224,7 +224,7 @@ async def test_a_list_watch_goes_on_after_a_silence_and_finds_what_it_did_not_he
         follows.cancel()
 
 
-async def test_a_watch_that_ends_at_once_without_a_word_is_not_begun_again_and_again() -> None:
+async def test_a_watch_that_ends_at_once_is_not_begun_again_and_again() -> None:
     """As behind a proxy that lets no stream through."""
     async with serving() as (server, kube):
         server.closing.set()
@@ -234,7 +234,7 @@ async def test_a_watch_that_ends_at_once_without_a_word_is_not_begun_again_and_a
         follows.cancel()
 
 
-async def test_the_kernel_asks_after_the_other_side_of_a_connection_that_is_idle_for_15_s() -> None:
+async def test_the_kernel_probes_a_connection_that_is_idle_for_15_s() -> None:
     async with serving(lines=[event(1)]) as (server, kube):
         watch = aiter(kube.watch(PODS, None, "1", {}))
         await anext(watch)

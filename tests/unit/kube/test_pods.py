@@ -117,7 +117,7 @@ def test_a_false_mirror_takes_no_other_pods_processes() -> None:
         assert pods.pods_by_cgroup_uid(listed)["a"] is other
 
 
-def test_a_static_pod_of_which_two_say_that_they_are_its_mirror_is_neithers() -> None:
+def test_a_static_pod_with_two_claimed_mirrors_is_neithers() -> None:
     assert pods.pods_by_cgroup_uid([named("a", mirror=HASH), named("b", mirror=HASH)]).keys() == {"a", "b"}
 
 

@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,15 +9,6 @@ from localcluster.paths import REPOSITORY
 
 MOST_CHARACTERS = 70
 TREES = ("tests", "measurements/tests")
-LONGER_SO_FAR = (
-    "measurements/tests/pages",
-    "tests/unit/agent",
-    "tests/unit/docs",
-    "tests/unit/kube",
-    "tests/unit/kubectl",
-    "tests/unit/workload",
-)
-"""Folders with names from before the rule. One is taken off as soon as it keeps the rule, and none is added."""
 
 
 def long_names(source: str) -> Iterator[str]:
@@ -28,18 +18,10 @@ def long_names(source: str) -> Iterator[str]:
             yield node.name
 
 
-def bound_files() -> Iterator[Path]:
-    """Python files that the rule is held for, relative to the repository."""
-    for tree in TREES:
-        for path in sorted((REPOSITORY / tree).rglob("*.py")):
-            file = path.relative_to(REPOSITORY)
-            if not any(file.is_relative_to(folder) for folder in LONGER_SO_FAR):
-                yield file
-
-
 def test_a_test_has_a_name_of_at_most_70_characters() -> None:
-    long = {str(file): names for file in bound_files() if (names := list(long_names((REPOSITORY / file).read_text())))}
-    assert long == {}
+    paths = [path for tree in TREES for path in sorted((REPOSITORY / tree).rglob("*.py"))]
+    long = {str(path.relative_to(REPOSITORY)): list(long_names(path.read_text())) for path in paths}
+    assert {path: names for path, names in long.items() if names} == {}
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ async def test_a_lost_connection_is_taken_up_where_it_was(kube: FakeKube, seen: 
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-async def test_what_happened_while_the_api_server_refused_is_told_once_it_answers(
+async def test_what_happened_while_the_api_refused_is_told_once_it_answers(
     kube: FakeKube, seen: list[str], status: int
 ) -> None:
     refused = KubeError(status, "", "the API server restarts")

@@ -78,7 +78,7 @@ def test_a_list_that_is_older_than_an_answer_does_not_undo_it(store: Counted) ->
     assert store.objects == {("", "n1"): "new", ("", "n2"): "b"}
 
 
-def test_an_answer_that_arrives_after_the_deletion_does_not_bring_the_object_back(store: Counted) -> None:
+def test_an_answer_after_the_deletion_does_not_bring_the_object_back(store: Counted) -> None:
     store.put(obj(5, "a"))
     store.remove(obj(7, "a"))
     store.observe(obj(6, "a"))
@@ -87,7 +87,7 @@ def test_an_answer_that_arrives_after_the_deletion_does_not_bring_the_object_bac
     assert store.get("n1") == "b"
 
 
-def test_an_answer_that_arrives_after_a_list_without_the_object_does_not_bring_it_back(store: Counted) -> None:
+def test_an_answer_after_a_list_without_the_object_brings_nothing_back(store: Counted) -> None:
     store.put(obj(50, "old"))
     store.replace([], "110")
     store.observe(obj(100, "answered before the deletion"))

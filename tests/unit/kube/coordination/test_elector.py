@@ -131,7 +131,7 @@ async def test_a_renewal_is_one_write_that_keeps_since_when_the_lease_is_held() 
     await stopped(running)
 
 
-async def test_the_second_replica_works_only_once_the_first_has_given_the_lease_back() -> None:
+async def test_the_second_replica_works_once_the_first_gave_the_lease_back() -> None:
     kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     one = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
@@ -195,7 +195,7 @@ async def test_a_lease_that_cannot_be_renewed_ends_the_work() -> None:
         await running
 
 
-async def test_a_renewal_that_failed_is_tried_again_soon_and_then_goes_on_in_its_rhythm() -> None:
+async def test_a_failed_renewal_is_soon_tried_again_and_keeps_its_rhythm() -> None:
     kube, clock = FakeKube(), SleepersClock()
     running = started(lead(elector(kube, clock, "a"), for_ever([], "a")))
     await clock.advance(1)
@@ -226,7 +226,7 @@ async def test_a_lease_that_another_took_ends_the_work_at_once() -> None:
     assert spec(kube)["holderIdentity"] == "b", "what is not ours is not given back"
 
 
-async def test_a_request_that_hangs_counts_as_failed_and_never_outlasts_the_deadline() -> None:
+async def test_a_request_that_hangs_fails_and_never_outlasts_the_deadline() -> None:
     kube = FakeKube()
     timing = Timing(lease_seconds=0.6, renew_seconds=0.3, retry_seconds=0.05, attempt_seconds=5.0)
 

@@ -98,7 +98,7 @@ async def test_a_process_whose_work_hangs_ends_before_another_may_lead() -> None
     assert isinstance(await stopped(running), LeaseLostError)
 
 
-async def test_who_is_told_to_end_while_the_work_hangs_ends_the_process_all_the_same() -> None:
+async def test_a_process_told_to_end_ends_even_while_its_work_hangs() -> None:
     kube, ended = FakeKube(), list[int]()
     log, goes_on = list[str](), asyncio.Event()
 
@@ -123,7 +123,7 @@ async def test_who_is_told_to_end_while_the_work_hangs_ends_the_process_all_the_
         goes_on.set()
 
 
-async def test_the_work_runs_in_the_callers_event_loop_and_ends_before_the_lease_is_given_back() -> None:
+async def test_work_runs_in_the_callers_loop_and_ends_before_the_lease_returns() -> None:
     kube, seen = FakeKube(), list[Any]()
     leads = leadership(kube)
 

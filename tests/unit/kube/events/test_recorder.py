@@ -77,9 +77,7 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("not within 5 s")
 
 
-async def test_a_loop_that_records_the_same_for_ever_leaves_one_event_and_one_request(
-    kube: FakeKube, start: Any
-) -> None:
+async def test_a_loop_that_repeats_itself_leaves_one_event_and_one_request(kube: FakeKube, start: Any) -> None:
     recorder = start()
     for gib in range(9, 30):
         await record(recorder, replace(ABOVE, note=f"uses {gib} GiB of 8 GiB"))
@@ -129,9 +127,7 @@ async def test_what_changes_and_changes_back_counts_up_both_events(kube: FakeKub
     assert Counter(dict(stored(kube))) == {ABOVE.note: 3, below.note: 2}
 
 
-async def test_an_occurrence_is_counted_even_when_the_last_process_recorded_the_same(
-    kube: FakeKube, start: Any
-) -> None:
+async def test_an_occurrence_counts_even_if_the_last_process_recorded_it_too(kube: FakeKube, start: Any) -> None:
     occurrence = replace(ABOVE, happened=True)
     await record(start(), occurrence)
     await record(start(), occurrence)
@@ -152,9 +148,7 @@ PASSING = [KubeError(503, "ServiceUnavailable", "try later"), KubeError(429, "To
 
 
 @pytest.mark.parametrize("error", PASSING)
-async def test_an_event_that_was_recorded_once_while_no_server_took_it_is_written_with_its_own_time_once_one_does(
-    kube: FakeKube, error: Exception
-) -> None:
+async def test_an_event_that_waited_for_a_server_is_written_with_its_own_time(kube: FakeKube, error: Exception) -> None:
     recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[0.02] * 200)
     kube.fail("create", error)
     await record(recorder, ABOVE)
@@ -184,7 +178,7 @@ async def test_an_event_that_no_server_takes_for_too_long_is_given_up(
     assert stored(kube) == [(ABOVE.note, 1)], "recorded again it is written"
 
 
-async def test_where_too_many_wait_a_normal_event_gives_way_to_a_warning_and_no_warning_to_any(
+async def test_a_full_queue_drops_normal_events_for_warnings_but_no_warning(
     kube: FakeKube,
 ) -> None:
     recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[1.5] * 20)
@@ -202,7 +196,7 @@ def test_an_event_is_tried_again_for_a_day() -> None:
     assert 24 <= sum(PAUSES) / 3600 < 25
 
 
-async def test_an_event_that_waits_for_another_attempt_is_given_up_with_its_recorder(kube: FakeKube) -> None:
+async def test_an_event_that_waits_to_be_retried_ends_with_its_recorder(kube: FakeKube) -> None:
     recorder = EventRecorder(kube, "gpushare-agent", "agent-1", clock=lambda: 0.0, pauses=[0.05])
     kube.fail("create", PASSING[0])
     await record(recorder, ABOVE)
@@ -222,7 +216,7 @@ async def test_an_event_that_was_refused_is_written_when_it_is_recorded_again(ku
     assert stored(kube) == [(ABOVE.note, 1)]
 
 
-async def test_an_object_that_flaps_costs_no_more_than_a_burst_and_then_one_event_in_five_minutes(
+async def test_a_flapping_object_costs_a_burst_then_one_event_in_five_minutes(
     kube: FakeKube,
 ) -> None:
     now = 0.0
@@ -238,7 +232,7 @@ async def test_an_object_that_flaps_costs_no_more_than_a_burst_and_then_one_even
     assert len(kube.all(EVENTS)) == BURST + 3
 
 
-async def test_what_is_remembered_is_bounded_and_what_is_forgotten_is_still_stored_once(
+async def test_the_memory_is_bounded_and_forgotten_events_are_stored_once(
     kube: FakeKube,
 ) -> None:
     recorder = EventRecorder(kube, "gpushare-agent", "agent-1", lambda: 0.0, EventCorrelator(topics=2))
@@ -292,7 +286,7 @@ recorded = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.
 
 
 @given(recorded)
-def test_whatever_is_recorded_in_whatever_order_only_changes_are_written_and_counts_never_skip(
+def test_in_whatever_order_only_changes_are_written_and_counts_never_skip(
     recorded: list[tuple[str, str, bool, bool]],
 ) -> None:
     correlator, last, written = EventCorrelator(), dict[str, str | None](), Counter[tuple[str, str]]()
