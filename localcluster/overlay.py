@@ -1,4 +1,4 @@
-"""Whether a directory can carry overlay mounts: a container's root file system, itself an overlay, cannot."""
+"""Tells whether a directory can carry overlay mounts: a container's root file system, itself an overlay, cannot."""
 
 import subprocess
 import tempfile

@@ -92,7 +92,7 @@ def slim_packages(site: Path) -> None:
 
 
 def unneeded(path: str) -> bool:
-    """Whether a file of site-packages, by its path there, is needed by no program of ours."""
+    """Tells whether a file of site-packages, by its path there, is needed by no program of ours."""
     return bool(_DEVELOPMENT.search(path) or _GENERATED.search(path))
 
 

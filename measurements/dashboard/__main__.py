@@ -36,7 +36,7 @@ RESULT = REPOSITORY / "measurements" / "results" / "dashboard.json"
 PICTURE = RESULT.with_suffix(".png")
 JOB = f"{NAMESPACE}/{RELEASE}"
 SETTLE_SECONDS = 60
-"""After the end, so that the last scrapes and alerts are in."""
+"""The wait after the end, so that the last scrapes and alerts are in."""
 
 
 def run(minutes: float, seed: int, name: str, program: Path) -> None:

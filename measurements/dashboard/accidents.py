@@ -88,7 +88,8 @@ class Accidents:
         }
 
     def cause(self, what: str) -> str:
-        """On a share that it can be caused on: a draining one may have no MPS daemon. Returns where."""
+        """Causes the accident on a share that can have it (a draining share may have no MPS daemon), and returns
+        where."""
         problem = ""
         for name in self._chance.sample(self._shares, len(self._shares)):
             try:

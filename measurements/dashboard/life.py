@@ -47,7 +47,7 @@ class Life:
     chance: random.Random
     happenings: list[Happening] = field(default_factory=list)
     ends: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By (namespace, pod): the monotonic time at which it leaves."""
+    """The end of each pod, by (namespace, pod): the monotonic time at which it leaves."""
     numbered: int = 0
     load: float = 0.0
     """The machine's highest."""

@@ -14,7 +14,7 @@ from typing import Any
 from tests.prometheus.server import Series
 
 POINTS_MOST = 600
-"""Of a line: about the pixels of a panel of a third of the screen."""
+"""The most points of a line: about the pixels of a panel of a third of the screen."""
 DEFAULT_SCRAPE_SECONDS = 15.0
 """What a Grafana data source assumes unless it is told another scrape interval."""
 
@@ -39,7 +39,7 @@ class Window:
         return max(self.step + self.scrape, 4 * self.scrape)
 
     def of(self, target: Mapping[str, Any]) -> "Window":
-        """With the query's own minimum step, which Grafana takes for the scrape interval."""
+        """The window with the query's own minimum step, which Grafana takes for the scrape interval."""
         interval = target.get("interval")
         return replace(self, scrape=seconds(interval)) if interval else self
 
@@ -105,7 +105,7 @@ def expanded(query: str, window: Window, variables: Mapping[str, Sequence[str]])
 
 
 def seconds(duration: str) -> float:
-    """Of Prometheus' 30s, 1m, 2h. Raises ValueError for another form."""
+    """Seconds of a duration as Prometheus writes it (30s, 1m, 2h). Raises ValueError for another form."""
     match = re.fullmatch(r"(\d+)([smh])", duration)
     if match is None:
         raise ValueError(f"{duration!r} is no duration such as 30s, 1m or 2h")

@@ -20,7 +20,8 @@ COSTS = {
 
 
 def costs(prometheus: Prometheus, job: str, start: float, end: float) -> dict[str, dict[str, float]]:
-    """By figure and container: samples of a scrape at most, 99th percentile of its seconds, scrapes that failed."""
+    """Figures of the scrapes, by figure and container: samples of a scrape at most, 99th percentile of its seconds,
+    scrapes that failed."""
     found = {}
     for name, query in COSTS.items():
         asked = query.format(job=job, window=f"{int(end - start)}s")
@@ -63,7 +64,7 @@ def commit() -> str:
 
 
 def prometheus_version() -> str:
-    """Of its Go module: v0.313.5 is Prometheus 3.13.5."""
+    """Prometheus' version from that of its Go module: v0.313.5 is Prometheus 3.13.5."""
     return str(re.findall(r"prometheus/prometheus (v\S+)", (SOURCES / "prometheus" / "go.mod").read_text())[0])
 
 

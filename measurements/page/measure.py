@@ -74,7 +74,7 @@ return { milliseconds: performance.now(), bytes: answers.reduce((sum, one) => su
 
 @contextmanager
 def agents_answer(fleet: MadeFleet) -> Iterator[None]:
-    """In a thread, PER_SECOND nodes in a second, one after the other."""
+    """Answers for agents in a thread, PER_SECOND nodes in a second, one after the other."""
     stop = threading.Event()
 
     def run() -> None:
@@ -128,13 +128,13 @@ def measure(browser: Browser, fleet: MadeFleet) -> dict[str, float]:
 
 
 def cpu_seconds(browser: Browser) -> float:
-    """Of the page's main thread: it does not count what other programs took of the machine meanwhile."""
+    """CPU time of the page's main thread: it does not count what other programs took of the machine meanwhile."""
     found = browser.devtools("Performance.getMetrics")["metrics"]
     return float(next(one["value"] for one in found if one["name"] == "TaskDuration"))
 
 
 def summary(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Of each figure median, least and most."""
+    """Median, least and most of each figure."""
     return {
         name: {
             "median": statistics.median(one[name] for one in rounds),

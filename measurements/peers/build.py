@@ -33,7 +33,8 @@ STUBS = {"cuda": "libcuda.so.1", "nvidia-ml": "libnvidia-ml.so.1"}
 """What HAMi's library is linked with, and finds with the driver later: option of the linker, name."""
 HAMI_OPTIONS = ("DLSYM_HOOK_ENABLE", "MULTIPROCESS_LIMIT_ENABLE", "HOOK_MEMINFO_ENABLE", "HOOK_NVML_ENABLE")
 HAMI_TYPE = "Debug"
-"""As its own build.sh has them. In a build of another type its stand-ins for CUDA's functions are hidden."""
+"""HAMi's build type, as its own build.sh has it. In a build of another type its stand-ins for CUDA's functions are
+hidden."""
 HAMI_STANDS_IN_FOR = "cuMemAlloc_v2"
 BUILD_SECONDS = 1800
 ORIGIN = "origin.json"
@@ -43,7 +44,7 @@ FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 3}]
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the programs come from: what the checkout says of itself, and the compiler."""
+    """The origin of the programs: what the checkout says of itself, and the compiler."""
 
     repository: str
     version: str
@@ -92,7 +93,7 @@ def _plugin(source: Path, folder: Path, _: Path | None) -> Origin:
 
 
 def _dra(source: Path, folder: Path, _: Path | None) -> Origin:
-    """Without the parts for compute domains and the webhook: they are off."""
+    """Builds the DRA driver without the parts for compute domains and the webhook: they are off."""
     _check(source / DRA_CHART / "Chart.yaml", "NVIDIA's DRA driver for GPUs, of 0.4 or later")
     _go_build([DRA_PROGRAM], source, folder)
     shutil.copytree(source / DRA_CHART, folder / "chart")

@@ -26,7 +26,7 @@ CALL_SECONDS = 520
 OF_A_BURST = ("gpushare", "gpushare-claims", "nvidia-mps", "nvidia-time-slicing")
 """The ways that count places on each GPU."""
 BURST_SECONDS, BURST_MOST_SECONDS = 150, 600
-"""On two cores."""
+"""Times of a burst on two cores."""
 
 
 def main(argv: Sequence[str], description: str) -> int:

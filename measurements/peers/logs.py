@@ -6,7 +6,7 @@ from localcluster.kubectl import CommandError, Kubectl
 from tests.cluster.harness import Harness
 
 FOLDERS = ("run/nvidia/mps", "run/peers-mps", "var/lib/kubelet/plugins/gpu.nvidia.com/mps")
-"""Of the node: the daemons' logs are below them, of NVIDIA's plugin, of one by hand, and of NVIDIA's DRA driver."""
+"""Folders of the node with logs of daemons: of NVIDIA's plugin, of one started by hand, and of NVIDIA's DRA driver."""
 LOG_BYTES = 6000
 EVERYWHERE = "--all-namespaces"
 

@@ -1,4 +1,4 @@
-"""On which GPU each pod is: the kubelet's own record, and how even it is.
+"""The GPU that each pod is on, by the kubelet's own record, and how even that is.
 
 The kubelet tells (PodResources) which devices it has given to each container, or which device of its claim. Every way
 to share a GPU names the GPU's UUID there.
@@ -25,7 +25,8 @@ Reading = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Evenness:
-    """Of several readings. `largest_difference`: between the GPU with most pods and that with fewest, in one reading.
+    """The evenness of several readings. `largest_difference`: between the GPU with most pods and that with fewest, in
+    one reading.
 
     `overpacked`: GPUs that had more pods than places in some reading.
     """
@@ -84,7 +85,7 @@ async def _listed(harness: Harness) -> Any:
 
 
 def _names(pod: Any) -> list[str]:
-    """Of a pod's devices: device ids, and the devices of claims."""
+    """Names of a pod's devices: device ids, and the devices of claims."""
     given = [name for it in pod.containers for devices in it.devices for name in devices.device_ids]
     claimed = [
         resource.device_name

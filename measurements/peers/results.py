@@ -32,7 +32,7 @@ class Results:
         self._measured: dict[str, Any] = self._document.setdefault("measured", {})
 
     def is_done(self, case: str) -> bool:
-        """Whether it was measured with the clients' image of now. Both images are made from this work tree."""
+        """Tells whether it was measured with the clients' image of now. Both images are made from this work tree."""
         return case in self._document["cases"] and self._measured.get(case, {}).get("clients_image") == self._image
 
     def note(self, **facts: Any) -> None:

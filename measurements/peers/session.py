@@ -20,9 +20,9 @@ FIRST = "starts"
 INSTALLED = "peers-way"
 """Names the way that the cluster has now, in the cluster's own directory: `up` installs gpushare in a new one."""
 INSTALL_SECONDS, CLEAN_UP_SECONDS = 180, 30
-"""At most for one of them."""
+"""The longest times for one installation and one cleaning up."""
 LEAST_SECONDS = 20
-"""Of cases: a way that would get less time than that is not begun in favour of those before it."""
+"""The least time for the cases of a way: a way that would get less is not begun, in favour of those before it."""
 OVER_SECONDS = 40
 """A case that began in its way's time may go on for so long beyond it."""
 
@@ -115,7 +115,7 @@ class Session:
                     log.write(f"== {task.way}\n{logs.of_way(self._harness, way.namespace)}\n")
 
     def _install(self, way: Way, results: Results) -> None:
-        """In place of the way that is there, and without the pods that a call left that was cut off."""
+        """Installs the way in place of the one that is there, and removes the pods of a call that was cut off."""
         began = time.monotonic()
         installed = self._harness.layout.state / INSTALLED
         there = installed.read_text() if installed.exists() else "gpushare"

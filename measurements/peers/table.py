@@ -70,7 +70,8 @@ def tables(found: Mapping[str, Result]) -> str:
 
 
 def in_effect(result: Result) -> bool:
-    """Not where a client sees more memory free than it was promised: then the test has not met the way at all."""
+    """Tells whether the way is in effect: it is not where a client sees more memory free than it was promised, since
+    then the test has not met the way at all."""
     promised = result.get(PROMISE, {}).get("memory_bytes")
     free_mib = result["cases"].get("limits", {}).get("as started", {}).get("free_mib")
     return not promised or not free_mib or free_mib << 20 <= promised

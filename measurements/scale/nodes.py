@@ -89,7 +89,7 @@ def gpu_node(number: int) -> Object:
 
 
 def gpu_node_status(number: int, turn: int = 0) -> Object:
-    """With one container that holds a slot, which changes with `turn`."""
+    """The status of a GpuNode with one container that holds a slot, which changes with `turn`."""
     gpus = [
         {
             "uuid": uuid(number, index),

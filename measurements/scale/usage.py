@@ -7,7 +7,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """From /proc/PID: MiB, and seconds of user and system time since the start. RuntimeError once it has ended."""
+    """A process' usage from /proc/PID: MiB, and seconds of user and system time since the start. RuntimeError once
+    it has ended."""
 
     resident: float
     peak: float

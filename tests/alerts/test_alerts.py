@@ -51,7 +51,8 @@ def run(*argv: str | Path) -> str:
 
 
 def test_prometheus_takes_the_rules_without_a_complaint(promtool: Path, rules: Path) -> None:
-    """Also of its linter: a rule that stands twice, or two that differ in their severity alone."""
+    """Prometheus' linter has no complaint either: of a rule that stands twice, or two that differ in their severity
+    alone."""
     assert "SUCCESS" in run(promtool, "check", "rules", "--lint=all", "--lint-fatal", rules)
 
 

@@ -52,7 +52,7 @@ class Browser:
         self.call("POST", f"element/{next(iter(found.values()))}/click", {})
 
     def wait(self, script: str, *arguments: Any, seconds: float = WAIT_SECONDS) -> Any:
-        """Until the script's value is true; returns it. Raises TimeoutError."""
+        """Waits until the script's value is true, and returns the value. Raises TimeoutError."""
         return until(lambda: self.run(script, *arguments), f"the page: {script}", seconds)
 
     def size(self, width: int, height: int) -> None:
@@ -79,7 +79,7 @@ class Browser:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Without a display. Ends with all its processes."""
+    """Starts Chromium without a display, and ends it with all its processes."""
     with tempfile.TemporaryDirectory(prefix="gpushare-browser-") as folder:
         log = Path(folder) / "log"
         with log.open("wb") as output:

@@ -85,7 +85,7 @@ class MadeFleet:
         return [(chance.choice(NAMESPACES), f"app-{uuid[4:12]}-{number}") for number in range(count)]
 
     def scrape(self, node: str, now: float) -> None:
-        """As the scraper does with the answer of the node's agent."""
+        """Does what the scraper does with the answer of the node's agent."""
         lines = []
         for uuid in uuids(node):
             load = self.loads[uuid] = min(1.0, max(0.0, self.loads[uuid] + self.random.uniform(-0.12, 0.12)))
@@ -142,7 +142,7 @@ def share_of(uuid: str) -> str:
 
 
 def pod_answer(namespace: str, name: str, uuid: str, node: str, sentence: str, events: list[Any]) -> dict[str, Any]:
-    """As `pod_detail` makes it."""
+    """An answer of a pod as `pod_detail` makes it."""
     return {
         "namespace": namespace, "name": name, "shares": [share_of(uuid)], "stage": "running", "sentence": sentence,
         "hint": "", "since": "2026-01-01T00:00:00Z", "node": node, "phase": "Running",

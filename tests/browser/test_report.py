@@ -32,7 +32,7 @@ return [...document.images]
 
 @pytest.fixture(params=[420, 1280], ids=lambda width: f"{width}px")
 def report(window: Browser, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Browser]:
-    """With everything unfolded. A window cannot be narrower than about 500 pixels; its device's width can."""
+    """A report with everything unfolded. A window cannot be narrower than about 500 pixels; its device's width can."""
     path = tmp_path / "report.html"
     path.write_text(REPORT.read_text().replace("<details>", "<details open>"))
     metrics = {"width": request.param, "height": 900, "deviceScaleFactor": 1, "mobile": False}

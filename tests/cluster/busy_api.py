@@ -37,7 +37,8 @@ _MAX_BODY = 64 * 1024 * 1024
 
 @dataclass
 class Seen:
-    """By the name that a part gives itself. `hasty`: what was asked again before the time that the 429 told."""
+    """Requests by the name that a part gives itself. `hasty`: what was asked again before the time that the 429
+    told."""
 
     requests: Counter[str] = field(default_factory=Counter)
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -104,7 +105,7 @@ def _part(user_agent: str) -> str:
 
 
 def _same(part: str, request: web.Request, body: bytes) -> str:
-    """Of a request that is sent again."""
+    """Text that is the same for a request that is sent again."""
     return f"{part} {request.method} {request.path_qs} {hashlib.sha256(body).hexdigest()}"
 
 

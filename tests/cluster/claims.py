@@ -25,7 +25,7 @@ def claim(name: str, device_class: str, capacity: dict[str, str] | None = None, 
 
 
 def with_claim(pod: Object, **source: str) -> Object:
-    """In place of the slot: `resourceClaimName` or `resourceClaimTemplateName`."""
+    """The pod with a claim in place of the slot: `resourceClaimName` or `resourceClaimTemplateName`."""
     [container] = pod["spec"]["containers"]
     container["resources"] = {"claims": [{"name": "gpu"}]}
     pod["spec"]["resourceClaims"] = [{"name": "gpu", **source}]

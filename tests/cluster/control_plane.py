@@ -67,7 +67,7 @@ class ControlPlane:
         self.port = 0
         self._programs = programs()
         self.pids: dict[str, int] = {}
-        """By program, while it runs."""
+        """The PID of each program that runs."""
 
     def create(self) -> "ControlPlane":
         """A service account key, a token of a member of system:masters, and a kubeconfig for it."""
@@ -79,7 +79,7 @@ class ControlPlane:
         return self
 
     def copy(self, directory: Path) -> "ControlPlane":
-        """Of a cluster that does not run."""
+        """A copy of a cluster that does not run."""
         shutil.copytree(self.directory, directory)
         return ControlPlane(directory)
 

@@ -120,7 +120,7 @@ class Harness:
         return self.kubectl.get("gpunode", NODE)
 
     def compute_modes(self) -> set[str]:
-        """As NVML told the agent last: what the agent sets itself is read back at once."""
+        """The compute modes as NVML told the agent last: what the agent sets itself is read back at once."""
         return {gpu["computeMode"] for gpu in self.gpu_node()["status"]["gpus"]}
 
     def capacity(self, share: str) -> int:
@@ -318,7 +318,7 @@ class Tenant:
             self._wait_checks(name, lambda now, before=checks: now not in (0, before), 30)
 
     def wait_checks(self, name: str, above: int, seconds: float = 30) -> None:
-        """Until the client has checked more of its results than that: it lives, and the GPU works for it."""
+        """Waits until the client has checked more of its results than that: it lives, and the GPU works for it."""
         self._wait_checks(name, lambda now: now > above, seconds)
 
     def _wait_checks(self, name: str, enough: Callable[[int], bool], seconds: float) -> None:
@@ -420,7 +420,7 @@ def condition(obj: Object, kind: str) -> dict[str, Any]:
 
 
 def is_rejected(pod: Object) -> bool:
-    """Whether the kubelet failed it before anything of it started, because its slot had been withdrawn."""
+    """Tells whether the kubelet failed it before anything of it started, because its slot had been withdrawn."""
     return str(pod["status"].get("reason", "")).startswith(("UnexpectedAdmissionError", "OutOfgpushare.dev/"))
 
 

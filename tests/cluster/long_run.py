@@ -21,7 +21,8 @@ from localcluster.paths import REPOSITORY
 TESTS = REPOSITORY / "tests" / "cluster"
 RECORD = TESTS / "long-run.json"
 MOST_AGE = timedelta(days=60)
-"""Between the commit that was tested last and the newest one: a checkout that stays as it is stays green."""
+"""The longest time between the commit that was tested last and the newest one: a checkout that stays as it is stays
+green."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,11 @@ class LongRun:
     date: str
     """When it ended, in UTC: 2026-11-28T14:05:00+00:00."""
     commit: str
-    """Of the tree that was tested, 40 hexadecimal digits."""
+    """The commit of the tree that was tested, 40 hexadecimal digits."""
     committed: str
     """When that commit was made, with its time zone."""
     seconds: int
-    """Of the whole run, clusters and images included."""
+    """The length of the whole run, clusters and images included."""
     passed: int
     """Tests."""
 

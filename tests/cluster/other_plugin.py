@@ -34,7 +34,7 @@ class BareDevices:
 
 @contextmanager
 def other_plugin(harness: Harness, resource: str) -> Iterator[None]:
-    """While open, node1 offers two of the resource."""
+    """Lets node1 offer two of the resource while it is open."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="stand-in plugin", daemon=True)
     thread.start()

@@ -53,7 +53,7 @@ def workers(cores: int, available_mib: int) -> int:
 
 
 def available_mib(meminfo: str) -> int:
-    """From the text of /proc/meminfo."""
+    """The available memory by the text of /proc/meminfo."""
     line = next(line for line in meminfo.splitlines() if line.startswith("MemAvailable:"))
     return int(line.split()[1]) // 1024
 

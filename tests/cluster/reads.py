@@ -28,7 +28,7 @@ _RESOURCES = {
     "gpushare": (_OURS, "gpushares", False),
     "gpunode": (_OURS, "gpunodes", False),
 }
-"""By kubectl's singular: path of the API group, plural, whether it lives in a namespace."""
+"""Resources by kubectl's singular: path of the API group, plural, whether it lives in a namespace."""
 
 
 class Api:

@@ -13,8 +13,8 @@ def wait_for_free_gpus(harness: Harness) -> None:
 
 
 def seconds_to_ready(harness: Harness, gpus: int, **spec: Any) -> float:
-    """Of a share over `gpus` GPUs, which is deleted afterwards, from the request that creates it to the first reading
-    that says Ready. `spec`: as of `harness.share`. TimeoutError.
+    """The seconds of a share over `gpus` GPUs, which is deleted afterwards, from the request that creates it to the
+    first reading that says Ready. `spec`: as of `harness.share`. TimeoutError.
     """
     began = time.monotonic()
     with harness.share("ready", ready=False, **spec) as share:

@@ -14,7 +14,7 @@ from tests.contract.conftest import SECONDS
 SHORT = 1.5
 """Long enough for every answer that comes at all: they take a tenth of a millisecond."""
 PATIENCE = 3 * SECONDS
-"""Of a question to a daemon that answers no more."""
+"""The longest wait for the answer of a daemon that answers no more."""
 THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 

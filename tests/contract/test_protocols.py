@@ -182,6 +182,6 @@ def test_an_empty_namespace_can_be_deleted_and_its_directory_goes(v3: Daemon):
 
 
 def test_any_later_run_of_the_control_program_follows_the_daemons_protocol(v3: Daemon):
-    """Without -p and without the variable."""
+    """The program runs without -p and without the variable."""
     found = v3.machine.control_program("server", "get", SERVER, "pid")
     assert found.stdout.strip() == str(v3.server)

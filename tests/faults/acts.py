@@ -139,7 +139,7 @@ class Actor(Performer):
     # -- the node
 
     def _drain(self, step: Step) -> None:
-        """As an administrator does it, of these clients alone: nobody else could run our own parts."""
+        """Drains the node as an administrator does, of these clients alone: nobody else could run our own parts."""
         if self.world.agent_away:  # nobody guards a departure meanwhile (docs/architecture.md)
             self.harness.wait_component("agent")
         self.tenant.kubectl("label", "pods", *step.clients, "drained=yes")
@@ -199,7 +199,7 @@ def left(harness: Harness) -> list[str]:
 
 
 def mend(harness: Harness) -> None:
-    """After a scene that broke off: the installation is whole again, and the node takes pods."""
+    """Mends what a scene left that broke off: the installation is whole again, and the node takes pods."""
     harness.kubectl("uncordon", NODE)
     if _status(harness) != "deployed":
         harness.stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--no-hooks", "--ignore-not-found", "--wait")
@@ -207,7 +207,7 @@ def mend(harness: Harness) -> None:
 
 
 def _status(harness: Harness) -> str:
-    """Of the release, by Helm; empty: there is none."""
+    """The release's status as Helm tells it; empty: there is none."""
     try:
         status = json.loads(harness.stack.helm("status", RELEASE, "--namespace", NAMESPACE, "-o", "json"))
     except CommandError:

@@ -34,14 +34,14 @@ class Life:
         self._roles = {it.point.role for it in orders}
         self.retried: list[str] = []
         self.phases: Counter[str] = Counter()
-        """Where the seconds went."""
+        """The seconds by phase."""
         self._supervisors_died = 0
         self._doomed: dict[str, Client] = {}
         """Clients of GPUs whose MPS supervisor has ended since the step began in which they started."""
 
     @property
     def gpu_lost(self) -> bool:
-        """Whether clients were lawfully ended by the end of their MPS supervisor."""
+        """Tells whether clients were lawfully ended by the end of their MPS supervisor."""
         return bool(self._supervisors_died)
 
     def live(self, scene: str) -> Counter[Point]:
@@ -110,7 +110,7 @@ class Life:
                 time.sleep(1)
 
     def judge(self, world: World, judged: Callable[[], object]) -> None:
-        """Again if an MPS supervisor ended meanwhile: whom that harmed was not known yet."""
+        """Judges, and again if an MPS supervisor ended meanwhile: whom that harmed was not known yet."""
         while True:
             try:
                 judged()

@@ -19,7 +19,8 @@ HEARD_SECONDS = 0.5
 
 @contextmanager
 def leases_cut_short(system: Kubectl, recorder: Recorder) -> Iterator[None]:
-    """While it is open: the Lease of the second operator that is ended, and of each after it, expires at once.
+    """Cuts Leases short while it is open: the Lease of the second operator that is ended, and of each after it, expires
+    at once.
 
     `system`: in gpushare's namespace.
     """

@@ -20,7 +20,7 @@ VOLUME = f"""Object{{spec: Object.spec{{
 
 
 def mount_everywhere(harness: Harness) -> None:
-    """Before gpushare is installed, whose namespace has to exist."""
+    """Mounts everywhere before gpushare is installed, whose namespace has to exist."""
     path = harness.in_node(NODE_DIRECTORY)
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o1777)

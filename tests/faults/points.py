@@ -77,6 +77,6 @@ class Recorder:
         return Counter(it["died"] for it in self._lines() if it.get("died"))
 
     def _lines(self) -> list[dict[str, Any]]:
-        """Without one that is being written."""
+        """The lines without one that is being written."""
         whole, _, _ = (self._directory / "hits.jsonl").read_text().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]

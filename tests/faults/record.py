@@ -22,7 +22,7 @@ LAWFUL = (SAME, ENDED, NOT_REACHED)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Of one order. `outcome`: one of LAWFUL, or what is different, in words.
+    """The result of one order. `outcome`: one of LAWFUL, or what is different, in words.
 
     `beside`: how many other orders were carried out in the same run. `retried`: steps that the API server refused
     since the webhook was away, and that were done again. `seconds`: of the run. `date`: in UTC, as 2026-11-23.
@@ -122,5 +122,5 @@ def _lines(body: dict[str, Any]) -> Iterator[str]:
 
 
 def today() -> str:
-    """In UTC."""
+    """Today's date in UTC."""
     return time.strftime("%Y-%m-%d", time.gmtime())

@@ -90,5 +90,5 @@ def _values(expression: Object) -> list[str]:
 
 
 def _relabeling(rule: Object) -> Object:
-    """From the Prometheus Operator's names to Prometheus' own: sourceLabels becomes source_labels."""
+    """Relabeling with the Prometheus Operator's names made Prometheus' own: sourceLabels becomes source_labels."""
     return {"".join(f"_{it.lower()}" if it.isupper() else it for it in key): value for key, value in rule.items()}

@@ -7,7 +7,7 @@ SCRAPE_SECONDS = 60
 MIB = 1024 * 1024
 
 Figure = Callable[[float], float | None]
-"""From the time, as a part of the week from 0 to 1, to the value then; None: there is no series then."""
+"""A function from the time, as a part of the week from 0 to 1, to the value then; None: there is no series then."""
 
 
 @dataclass(frozen=True)

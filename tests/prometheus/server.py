@@ -20,7 +20,7 @@ import yaml
 SECONDS = 60.0
 """The longest that one question may take."""
 EVALUATION = "30s"
-"""Between two looks at the alerts: the Prometheus Operator's default."""
+"""The time between two looks at the alerts: the Prometheus Operator's default."""
 
 
 class PrometheusError(Exception):

@@ -111,11 +111,11 @@ class FakeKube:
         return [copy.deepcopy(obj) for (kind, _, _), obj in self._storage.objects.items() if kind == resource]
 
     def fail(self, request: str = "", error: Exception | None = None) -> None:
-        """From now on each request that begins with `request` raises `error`; without one it never answers."""
+        """Lets each request that begins with `request` raise `error` from now on; without an error it never answers."""
         self._failures[request] = error
 
     def lag(self) -> None:
-        """From now on no watch tells anything, as if the API server were slow to."""
+        """Lets no watch tell anything from now on, as if the API server were slow to."""
         self._storage.lags = True
 
     def heal(self) -> None:
@@ -174,7 +174,7 @@ class FakeKube:
     async def pages(
         self, resource: Resource, keep: Callable[[Object], T | None], namespace: str | None = None, **selectors: str
     ) -> AsyncIterator[tuple[list[T], str]]:
-        """Of two objects each."""
+        """Pages of two objects each."""
         answer = await self.list_all(resource, namespace, **selectors)
         items, version = answer["items"], answer["metadata"]["resourceVersion"]
         for first in range(0, max(len(items), 1), 2):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """While the context is open, this process gets no descriptor; those that it has stay."""
+    """This process gets no descriptor while the context is open; those that it has stay."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
     try:
@@ -20,7 +20,7 @@ def no_descriptors() -> Iterator[None]:
 
 @contextmanager
 def descriptors(left: int) -> Iterator[None]:
-    """While the context is open, this process gets so many descriptors, and none beyond."""
+    """This process gets so many descriptors, and none beyond, while the context is open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     gc.collect()
     gc.disable()  # what other tests left open would be closed meanwhile, and make room

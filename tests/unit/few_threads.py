@@ -10,7 +10,7 @@ _MORE_THAN_THERE_IS = 1 << 46
 
 @contextmanager
 def no_threads() -> Iterator[None]:
-    """While the context is open, no thread of this process can be started; those that run go on."""
+    """No thread of this process can be started while the context is open; those that run go on."""
     before = threading.stack_size(_MORE_THAN_THERE_IS)
     try:
         yield

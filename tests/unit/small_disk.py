@@ -23,7 +23,7 @@ def small_disk(path: Path, size: str = "512k") -> Iterator[None]:
 
 @contextmanager
 def no_room(path: Path) -> Iterator[None]:
-    """While the context is open, nothing can be written there."""
+    """Nothing can be written there while the context is open."""
     filler = path / "filler"
     try:
         with filler.open("wb", buffering=0) as file:
@@ -39,7 +39,7 @@ def no_room(path: Path) -> Iterator[None]:
 
 @contextmanager
 def read_only(path: Path) -> Iterator[None]:
-    """While the context is open, the file system at `path` is as the kernel leaves one that has errors."""
+    """The file system at `path` is, while the context is open, as the kernel leaves one that has errors."""
     _remount(path, "ro")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Where an attach through the broker spends its time on a real GPU.
+"""Measures where an attach through the broker spends its time on a real GPU.
 
     python3 -m measurements.gpu.mps.attach_cost OUT.json [SECONDS]  as root on an idle GPU, MPS on PATH
 
@@ -42,9 +42,9 @@ HANG_UP_SECONDS = 0.03
 """The server waits for the rest of what a client says, or for its end; one that finds a word and the end at the same
 moment can hang (20 ms were enough)."""
 BETWEEN_SECONDS = 0.01
-"""Until the server has noticed."""
+"""The time until the server has noticed."""
 KEPT_SECONDS, SERIES_SECONDS = 0.17, 0.35
-"""Until the broker keeps no turn and has written its steps; and until the server has its own limits back."""
+"""Times until the broker keeps no turn and has written its steps, and until the server has its own limits back."""
 CLIENT = """
 import ctypes, json, time
 cuda = ctypes.CDLL("libcuda.so.1")

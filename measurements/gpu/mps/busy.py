@@ -1,4 +1,5 @@
-"""Whether a client can say how long it keeps the GPU busy, and what that costs it: by records of CUPTI, under MPS.
+"""Measures whether a client can say how long it keeps the GPU busy, and what that costs it: by records of CUPTI, under
+MPS.
 
     python3 -m measurements.gpu.mps.busy OUT.json  as root on an idle GPU, within two minutes
 
@@ -33,10 +34,10 @@ LIBRARY = HERE / "busytime/busytime.c"
 BUILT = ROOT / "build/busy"
 BUDGET_SECONDS = 110.0
 MOST_COST_PERCENT, MOST_WRONG = 1.0, 0.05
-"""Of the launches, and of the time."""
+"""Bounds: the cost in percent of the launches, and the error as a part of the time."""
 REPEATS = 5
 SECONDS = 0.5
-"""Of each measurement, after 50 ms that do not count."""
+"""The length of each measurement, after 50 ms that do not count."""
 MODES = {"absent": 0, "silent": 0, "always": 1, "windows": 2}
 """What the library does; absent: the client that has none."""
 ALL, NOT_SILENT, PAIR = tuple(MODES), ("absent", "always", "windows"), ("absent", "windows")
@@ -149,7 +150,7 @@ def rate(run: dict[str, Any]) -> float:
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """By mode: the cost against the client without the library in the same turn, and the library's figure."""
+    """Figures by mode: the cost against the client without the library in the same turn, and the library's figure."""
     result: dict[str, Any] = {}
     for mode in runs[0]:
         result[mode] = {
@@ -168,7 +169,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def holds(cases: dict[str, Any]) -> dict[str, bool]:
-    """By case."""
+    """Tells of each case whether it holds."""
     found = {}
     for name, case in cases.items():
         windows = case.get("summary", {}).get("windows")

@@ -94,7 +94,7 @@ WORK = {
 
 
 def window(answers: Sequence[dict[str, Any]]) -> tuple[int, int]:
-    """In which all clients ran kernels; nanoseconds by the GPU's clock."""
+    """The time in which all clients ran kernels, in nanoseconds of the GPU's clock."""
     began, ended = zip(*(answer["kernels"] for answer in answers), strict=True)
     return max(each[0] for each in began), min(each[-1] for each in ended)
 
@@ -118,7 +118,7 @@ def overlap(answers: Sequence[dict[str, Any]]) -> float:
 
 
 def in_each_others_way(cap: int, environment: Mapping[str, str]) -> dict[str, Any]:
-    """By threads of a block, depth and blocks: one alone, and two together."""
+    """Figures by threads of a block, depth and blocks: one alone, and two together."""
     found: dict[str, Any] = {}
     capped = {**environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(cap)}
     with Clients(2, COMMAND, capped) as clients:

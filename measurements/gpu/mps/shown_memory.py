@@ -119,7 +119,7 @@ fits = one.total == one.free + one.used and (one.total, one.free) == (two.total,
 print(json.dumps({"total": one.total, "free": one.free, "used": one.used, "fits": fits}))
 """,
 }
-"""By name, programs that print what they see: `total`, and `whole` by another way, in bytes, and whether it `fits`."""
+"""Programs, by name, that print what they see: `total`, and `whole` by another way, in bytes, and whether it `fits`."""
 
 RATE = """
 import ctypes, json, sys, time
@@ -180,7 +180,7 @@ def run(program: str, environment: dict[str, str], *arguments: object) -> dict[s
 
 
 def judged(seen: dict[str, Any], total: int) -> dict[str, Any]:
-    """With `as_expected`: None where the program could not be run."""
+    """The row with `as_expected`, which is None where the program could not be run."""
     if seen.get("error") == "not installed":
         return seen | {"as_expected": None}
     shown = [seen[key] for key in ("total", "whole") if seen.get(key) is not None]
@@ -203,7 +203,7 @@ def nvidia_smi(environment: dict[str, str], total_mib: int) -> dict[str, Any]:
 
 
 def costs(plain: dict[str, str], shown: dict[str, str]) -> dict[str, Any]:
-    """Of pairs of runs, without and with the front libraries in turns; the ratio is that of each pair."""
+    """Figures of pairs of runs, without and with the front libraries in turns, and the ratio of each pair."""
     pairs = []
     for number in range(PAIRS):
         ways = (plain, shown) if number % 2 == 0 else (shown, plain)

@@ -56,7 +56,7 @@ for line in source:
 
 
 def owners(pid: int) -> list[Owner] | None:
-    """For the broker: whose process it is, by its command line."""
+    """Tells the broker whose process each is, by its command line."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:

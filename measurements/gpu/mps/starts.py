@@ -1,4 +1,5 @@
-"""Where the time goes when many programs start on one GPU at once: Python's imports, CUDA's context, the first kernel.
+"""Measures where the time goes when many programs start on one GPU at once: Python's imports, CUDA's context, the first
+kernel.
 
     python3 -m measurements.gpu.mps.starts OUT.json  as root on an idle GPU, nvidia-cuda-mps-control on PATH
 

@@ -65,7 +65,7 @@ class PodTrial:
     record: TrialRecord
 
     def ran_elsewhere(self, comparison: Comparison) -> bool:
-        """Whether its GPU is another than that of the processes."""
+        """Tells whether its GPU is another than that of the processes."""
         return self.gpu != gpu_of(comparison)
 
 
@@ -108,7 +108,7 @@ def against_slices(pods: PodTrial, bare: Sequence[Comparison]) -> tuple[list[Tri
 
 
 def is_busy(row: TrialRow) -> bool:
-    """Whether its copies kept the GPU busy: they did not wait for their host."""
+    """Tells whether its copies kept the GPU busy: they did not wait for their host."""
     return row.busy_percent is not None and row.busy_percent.median >= BUSY_PERCENT
 
 
@@ -206,15 +206,15 @@ def _alone(row: TrialRow, comparison: Comparison) -> Spread | None:
 
 
 def _varies_alone(rows: Sequence[TrialRow]) -> bool:
-    """Whether one copy alone was slow in some windows: a quotient to it says more of them than of sharing."""
+    """Tells whether one copy alone was slow in some windows: a quotient to it says more of them than of sharing."""
     rates = [rate for row in rows if row.case.mode is TrialMode.ALONE for rate in row.rates if rate is not None]
     return any(rate.largest > STEADY * rate.least for rate in rates)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """As many pods of a share as processes of a program, on one machine: without MPS where it is one, else under a bare
-    MPS daemon.
+    """A program in as many pods of a share as processes, on one machine: without MPS where it is one process, else
+    under a bare MPS daemon.
     """
 
     title: str

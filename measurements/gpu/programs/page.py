@@ -392,7 +392,7 @@ def _prepared(results: Path) -> Iterator[str]:
 
 
 def _held_elsewhere(results: Path) -> Iterator[bool]:
-    """Whether the extremes of a quotient to time slices of one run include the median of another machine, for each."""
+    """Tells of each quotient to time slices of a run whether its extremes include the median of another machine."""
     for part, folder in ((part, results / product) for part in PARTS for product in PRODUCTS):
         found = [
             (gpu_of(comparison), row, row.of_slices)

@@ -155,7 +155,7 @@ def _of_this_machine() -> list[str]:
 
 
 def _is_done(out: Path, name: str, simulated: bool) -> bool:
-    """Whether an earlier, interrupted `all` with the same code has run the suite, by the record of the stack."""
+    """Tells whether an earlier, interrupted `all` with the same code has run the suite, by the record of the stack."""
     path = out / f"stack-{name}.json"
     if not path.exists():
         return False

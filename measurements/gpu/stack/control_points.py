@@ -1,4 +1,4 @@
-"""Where agent and supervisor are at a control command: told by them, held there, and gone on from."""
+"""Points at which agent and supervisor stand at a control command: they tell of it, are held there, and go on."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ class ControlPoints:
         self._directory = directory
 
     def passed(self) -> set[Command]:
-        """Since the last `clear`."""
+        """The commands passed since the last `clear`."""
         lines = (self._directory / sitecustomize.HITS).read_text().splitlines()
         hits = [json.loads(line) for line in lines if line.endswith("}")]
         return {Command(it["role"], it["command"]) for it in hits}
@@ -54,7 +54,7 @@ class ControlPoints:
         new.rename(self._directory / sitecustomize.ASKED)
 
     def wait_held(self) -> bool:
-        """Whether anybody came there in time."""
+        """Tells whether anybody came there in time."""
         held = self._directory / sitecustomize.HELD
         try:
             return wait_until("somebody is held", held.exists, HELD_SECONDS)

@@ -62,7 +62,8 @@ def write_image(
 
 
 def configuration(tree: Tree) -> dict[str, Any]:
-    """As in the Dockerfile, with the directories of libraries that the loader would not find."""
+    """The image's configuration as in the Dockerfile, with the directories of libraries that the loader would not
+    find."""
     searched = sorted(
         {str(Path(path).parent) for path in tree.files if ".so" in Path(path).name and _is_tool_kit(path)}
     )
@@ -90,7 +91,7 @@ def for_this_machine(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_tool_kit(path: str) -> bool:
-    """Whether the file belongs to CUDA and is outside of the directories that Python imports from."""
+    """Tells whether the file belongs to CUDA and is outside of the directories that Python imports from."""
     return "cuda" in path and "site-packages" not in path and not is_of_driver(path)
 
 

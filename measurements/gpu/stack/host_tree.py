@@ -28,7 +28,7 @@ OUR_OWN = "gpushare"
 """Comes from the work tree."""
 DRIVER_DIRECTORY = "/usr/local/nvidia/"
 TOOL_KIT = Path("/usr/local/cuda")
-"""Where programs look for CUDA's headers, if it is not installed as Python packages."""
+"""The directory in which programs look for CUDA's headers, if it is not installed as Python packages."""
 NOT_NEEDED = {
     "test",
     "tests",
@@ -99,7 +99,7 @@ class Tree:
 
 
 def is_of_driver(path: str) -> bool:
-    """Whether a library belongs to the driver, not to CUDA's tool kit."""
+    """Tells whether a library belongs to the driver, not to CUDA's tool kit."""
     name = PurePosixPath(path).name
     return path.startswith(DRIVER_DIRECTORY) or any(fnmatch.fnmatchcase(name, pattern) for pattern in LIBRARIES)
 

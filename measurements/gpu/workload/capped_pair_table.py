@@ -16,7 +16,7 @@ SMS = 66
 MEDIAN = 2
 """The place of the median among the percentiles that a run has: 0, 10, 50, 90, 100."""
 FEW = 10
-"""With so few slow kernels, the table does not say which part of them had two blocks on one SM."""
+"""The number of slow kernels up to which the table does not say which part of them had two blocks on one SM."""
 
 
 def capped_pair_tables(results: Path) -> dict[str, Iterator[str]]:

@@ -56,7 +56,7 @@ def outcome(program: Program) -> dict[str, Any]:
 
 
 def follows(round_: list[dict[str, Any]]) -> bool:
-    """Whether all got the same throughput by granted SM."""
+    """Tells whether all got the same throughput by granted SM."""
     if any(client["exit_code"] or not client["share_of_peak"] for client in round_):
         return False
     by_sm = [client["share_of_peak"] / client["granted_share"] for client in round_]

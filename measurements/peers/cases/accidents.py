@@ -61,7 +61,8 @@ def _one(harness: Harness, way: Way, accident: Accident) -> dict[str, Any]:
 
 
 def repair(harness: Harness, way: Way) -> bool:
-    """By what an administrator would do: replace the daemon and the agent. Returns whether new pods compute again."""
+    """Repairs as an administrator would, by replacing the daemon and the agent. Returns whether new pods compute
+    again."""
     with clients(harness, way) as tenant:
         if served(tenant, "still").seconds is not None:
             return True

@@ -64,7 +64,8 @@ def _quiet() -> int:
 
 
 def seconds(pods: Sequence[Object]) -> dict[str, Any]:
-    """From the creation of the first pod until the last that has a place was created, bound to the node, and started.
+    """Seconds from the creation of the first pod until the last that has a place was created, bound to the node, and
+    started.
 
     `of_a_pod`: from its own creation until its container started.
     """

@@ -36,7 +36,7 @@ def attempts(variables: Variables) -> dict[str, dict[str, str]]:
 
 
 def measure(harness: Harness, way: Way) -> dict[str, Any]:
-    """Where nothing limits a client, only what it sees and takes is of interest."""
+    """Measures the limits. Where nothing limits a client, only what it sees and takes is of interest."""
     tried = attempts(way.variables)
     absent: dict[str, Any] = {}
     if way.promise == Promise(None, None) and Part.DAEMON not in way.parts:

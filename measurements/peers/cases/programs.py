@@ -15,7 +15,7 @@ START_SECONDS, WINDOW_SECONDS = 60, 6.0
 
 
 def measure(harness: Harness, way: Way) -> dict[str, Any]:
-    """By program. Images or tokens per second of all eight together, and milliseconds of a step."""
+    """Figures by program: images or tokens per second of all eight together, and milliseconds of a step."""
     return {name: _program(harness, way, program) for name, program in PROGRAMS.items()}
 
 

@@ -1,4 +1,4 @@
-"""Whether a new pod gets to compute, as a Job would try it, and what Kubernetes' events tell of a pod."""
+"""Measures whether a new pod gets to compute, as a Job would try it, and what Kubernetes' events tell of a pod."""
 
 import sys
 import time
@@ -64,7 +64,7 @@ def observer(tenant: Clients, name: str) -> list[str]:
 
 
 Told = dict[tuple[str, str], str]
-"""By the event's UID and version: an event that is counted up gets a new version."""
+"""The events that were told, by the event's UID and version: an event that is counted up gets a new version."""
 
 
 def told(tenant: Clients) -> Told:

@@ -101,7 +101,7 @@ def privileges(harness: Harness, way: Way) -> dict[str, Any]:
 
 
 def _stem(pod: Object) -> str:
-    """Without what its controller has made up."""
+    """The pod's name without what its controller has made up."""
     owner = pod["metadata"]["ownerReferences"][0]
     name = str(owner["name"])
     return name.rpartition("-")[0] if owner["kind"] == "ReplicaSet" else name

@@ -19,11 +19,11 @@ DIRECTORY = "/run/peers-simulation"
 PROGRAM, DRIVER = "gpushare.cli.main", "simulated-driver"
 """Started as a module: the driver of gpushare's chart, whose pod may still be ending, is started by another name."""
 NAME = "peers"
-"""Of the node, as far as the GPUs' UUIDs are concerned."""
+"""The name of the node, as far as the GPUs' UUIDs are concerned."""
 SPECIFICATION = "/etc/cdi/nvidia.json"
 ENVIRONMENT = {"GPUSHARE_SIMULATION_DIR": DIRECTORY, "PYTHONPATH": f"{REPOSITORY}/operator"}
 PROGRAMS = bin_dir()
-"""Of a simulated MPS."""
+"""The programs of a simulated MPS."""
 
 
 def begin(harness: Harness) -> None:
@@ -47,7 +47,7 @@ def end(harness: Harness) -> None:
 
 
 def uuids(count: int) -> list[str]:
-    """Of that many GPUs, by their index."""
+    """UUIDs of that many GPUs, by their index."""
     gpu = SIMULATED_GPU
     return [it.uuid for it in make_gpus(NAME, count, gpu["product"], gpu["sms"], gpu["memory_mib"])]
 

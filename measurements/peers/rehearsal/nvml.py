@@ -31,7 +31,7 @@ PATCHED = {
 
 
 def files(gpus: int) -> dict[str, bytes]:
-    """By their paths in the image. Raises LocalClusterError with the compiler's words."""
+    """The files by their paths in the image. Raises LocalClusterError with the compiler's words."""
     return {LIBRARY: nvml(gpus), CONTROL: _CONTROL.encode()}
 
 

@@ -1,4 +1,4 @@
-"""Without any part of Kubernetes that knows GPUs: pods that NVIDIA's container runtime gives all GPUs.
+"""The way without any part of Kubernetes that knows GPUs: pods that NVIDIA's container runtime gives all GPUs.
 
 Their programs share the GPU in time slices, or as clients of one MPS daemon that somebody has started on the node, as
 CUDA's documentation says. Nobody counts the pods, and nobody limits them.
@@ -18,7 +18,7 @@ from tests.cluster.node import kill_if_there
 from tests.cluster.rights.runtime_class import offer_runtime_class
 
 DIRECTORY = "/run/peers-mps"
-"""On the node: `pipe` for the clients, `log` for the daemon."""
+"""A directory on the node: `pipe` for the clients, `log` for the daemon."""
 PIPES = f"{DIRECTORY}/pipe"
 
 

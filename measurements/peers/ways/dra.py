@@ -25,9 +25,9 @@ from tests.cluster.harness import Harness, Tenant, wait_until
 
 RELEASE, DRIVER = "dra-driver-nvidia-gpu", "gpu.nvidia.com"
 MACHINE = Path("/")
-"""Where the driver is."""
+"""The root of the machine, where the driver is."""
 DRIVER_ROOT = "/run/nvidia/driver"
-"""Of the node: where NVIDIA's GPU Operator puts the driver, too."""
+"""The driver's directory on the node: where NVIDIA's GPU Operator puts the driver, too."""
 HOOK = "nvidia-cdi-hook"
 TOOLS = (
     "bash", "mount", "umount", "ln", "find", "date", "head", "env", "basename", "ls", "sleep", "rm", "cat", "tail",
@@ -92,7 +92,7 @@ class NvidiaDra:
         return with_claim(pod, resourceClaimName=CLAIM)
 
     def hold(self, tenant: Clients) -> None:
-        """By a pod that has the claim and does not use it: the daemon starts with the first one."""
+        """Holds the GPU by a pod that has the claim and does not use it: the daemon starts with the first one."""
         tenant.start(tenant.pod(HOLDER, command=IDLE))
         wait_until("the MPS daemon", lambda: bool(tenant.running()), HOLD_SECONDS, lambda: tenant.explain(HOLDER))
 
@@ -128,7 +128,7 @@ class NvidiaDra:
         return [it for it in self._harness.kubectl.items("resourceslices") if it["spec"]["driver"] == DRIVER]
 
     def _taken(self) -> list[str]:
-        """By whom the GPU is: claims in use, and the daemon of one that no longer is."""
+        """Those who have taken the GPU: claims in use, and the daemon of one that no longer is."""
         claims = self._harness.kubectl.items("resourceclaims", "--all-namespaces")
         ours = [it for it in claims if it["metadata"]["namespace"].startswith(f"{NAMESPACES}-")]
         taken = [f"{it['metadata']['namespace']}/{CLAIM}" for it in ours if it.get("status", {}).get("allocation")]
@@ -136,7 +136,7 @@ class NvidiaDra:
 
 
 def values(name: str) -> dict[str, Any]:
-    """Of the chart. `name`: of the image."""
+    """Values of the chart. `name`: the name of the image."""
     repository, _, tag = name.rpartition(":")
     return {
         "image": {"repository": repository, "tag": tag},
@@ -148,7 +148,7 @@ def values(name: str) -> dict[str, Any]:
 
 
 def claim(promise: Promise) -> Object:
-    """Of one GPU, whose clients get at most that."""
+    """A claim of one GPU, whose clients get at most that."""
     memory = f"{(promise.memory or 0) >> 20}Mi"
     limits = {"defaultActiveThreadPercentage": promise.threads, "defaultPinnedDeviceMemoryLimit": memory}
     parameters = {

@@ -15,9 +15,9 @@ from measurements.peers.ways.way import CLIENTS, Promise, Variables, Way
 from tests.cluster.harness import Harness
 
 DIRECTORY = "/run/peers-hami"
-"""On the node."""
+"""The directory on the node."""
 IN_POD = f"/usr/local/vgpu/{LIBRARY}"
-"""Where the library looks for itself."""
+"""The path in a pod at which the library looks for itself."""
 PRELOAD, LOCKS = "ld.so.preload", "vgpulock"
 MOUNTS = {LIBRARY: IN_POD, PRELOAD: f"/etc/{PRELOAD}", LOCKS: f"/tmp/{LOCKS}"}
 MEMORY, THREADS = "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT"

@@ -33,7 +33,8 @@ def pid_of(harness: Harness, program: str) -> int | None:
 
 
 def start_in_node(harness: Harness, command: list[str], environment: dict[str, str]) -> None:
-    """In the node's namespaces and in a session of its own, so that it outlasts the call. Does not wait."""
+    """Starts a program in the node's namespaces and in a session of its own, so that it outlasts the call. Does not
+    wait."""
     enter = ["nsenter", "--target", str(processes.init(harness.layout)), "--mount", "--net", "--pid", "--uts", "--ipc"]
     subprocess.Popen(
         [*enter, *command], env={**os.environ, **environment}, start_new_session=True,

@@ -13,9 +13,9 @@ from measurements.peers import logs
 from tests.cluster.harness import Harness, Tenant
 
 CLIENTS = 8
-"""On each GPU. NVIDIA's plugin gives each of them an eighth; so does every other way, to be comparable."""
+"""Clients on each GPU. NVIDIA's plugin gives each of them an eighth; so does every other way, to be comparable."""
 CHANGED_CLIENTS = 4
-"""In place of eight: each new client gets twice the threads and memory."""
+"""Clients on each GPU after a change, in place of eight: each new client gets twice the threads and memory."""
 
 
 IDLE = [sys.executable, "-c", "import time; time.sleep(3600)"]
@@ -32,7 +32,7 @@ class Gpus:
 
     @property
     def places(self) -> int:
-        """On all of them."""
+        """The places on all GPUs together."""
         return self.count * self.clients
 
 
@@ -49,7 +49,8 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class Promise:
-    """To each client: `threads` in percent of the SMs, `memory` in bytes. None: the way knows no such limit."""
+    """The promise to each client: `threads` in percent of the SMs, `memory` in bytes. None: the way knows no
+    such limit."""
 
     threads: int | None
     memory: int | None
@@ -57,7 +58,8 @@ class Promise:
 
 @dataclass(frozen=True)
 class Variables:
-    """Of a client's environment: by them its program may ask for other limits than the pod has. Names and values.
+    """Variables of a client's environment, by which its program may ask for other limits than the pod has. Names and
+    values.
 
     `past`: where CUDA looks for the daemon; None: the way has nothing that a variable leads past.
     """
@@ -86,7 +88,7 @@ class Way(Protocol):
 
     @property
     def namespace(self) -> str:
-        """Where all its own pods are."""
+        """The namespace of all its own pods."""
         ...
 
     @property
@@ -108,7 +110,8 @@ class Way(Protocol):
         ...
 
     def uninstall(self, successor: "Way") -> None:
-        """Also what was installed in part. What `successor` uses as well may stay: it is installed next."""
+        """Uninstalls the way, also one that was installed in part. What `successor` uses as well may stay: it is
+        installed next."""
         ...
 
     def prepare(self, tenant: Tenant) -> None:

@@ -110,7 +110,7 @@ def stand(root: Path) -> Iterator[tuple[GpuDir, CountingSocket, Path]]:
 
 
 def attach_seconds(environment: dict[str, str]) -> float:
-    """Until two contexts are there, of a process of its own: one that attaches more often is looked at more closely."""
+    """Seconds until a process of its own has two contexts: one that attaches more often is looked at more closely."""
     answer, asked = multiprocessing.Pipe(duplex=False)
     client = multiprocessing.get_context("fork").Process(target=_attach, args=(environment, asked))
     client.start()
@@ -151,7 +151,7 @@ def measure(pairs: int) -> tuple[Taken, dict[str, int]]:
 
 
 def measured_in(tree: Path, pairs: int) -> tuple[Taken, dict[str, int]]:
-    """By this program, with the product as it is in `tree`."""
+    """Figures measured by this program, with the product as it is in `tree`."""
     environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{REPOSITORY}"}
     command = [sys.executable, "-m", "measurements.scale.agent.attach", "--ways", "--pairs", str(pairs)]
     # Not in a tree: its own tests would be found first.

@@ -31,7 +31,7 @@ pods: Any = importlib.import_module("tests.unit.agent.departing_pods")
 
 COMMAND_SECONDS = 0.02
 HUNG_SECONDS = 5.0
-"""After which a command that is not answered is given up, as the product does."""
+"""The time after which a command that is not answered is given up, as in the product."""
 DEPARTING = 4
 OTHERS = 40
 """Clients that another reason ends."""

@@ -1,4 +1,5 @@
-"""From a pod's deletion to its client's `terminate_client`, beside whatever else ends clients: two commits in turns.
+"""Measures the time from a pod's deletion to its client's `terminate_client`, beside whatever else ends clients: two
+commits in turns.
 
     python -m measurements.scale.agent.departures --before b3e95eca --out measurements/results/scale/departures.json
 
@@ -26,7 +27,7 @@ NODE = Path(__file__).with_name("departing_node.py")
 
 
 def measured_in(tree: Path, repeats: int) -> dict[str, list[float]]:
-    """With the product, and the unit tests' fake node, as they are in `tree`."""
+    """Figures measured with the product, and the unit tests' fake node, as they are in `tree`."""
     environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{tree}"}
     command = [sys.executable, "-P", str(NODE), str(repeats)]
     done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, text=True, check=True)

@@ -49,7 +49,7 @@ from tests.unit.agent.observed_pods import container_id
 
 SHARE = "a"
 SLOTS = 8
-"""Of each GPU."""
+"""Slots of each GPU."""
 THREADS = 10
 MEMORY_MIB = 8192
 API = {"apiVersion": f"{names.GROUP}/v1alpha1"}
@@ -280,7 +280,7 @@ async def measured(plane: ControlPlane, node: Node, python: Path, tree: Path, se
 
 
 async def known(kube: Kube) -> None:
-    """Until the status of the GpuNode says that every container with a slot uses its GPU, within its grant."""
+    """Waits until the status of the GpuNode says that every container with a slot uses its GPU, within its grant."""
     end = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < end:
         status = (await kube.get(GPU_NODES, NODE)).get("status") or {}

@@ -40,7 +40,7 @@ GATES = 250_000
 LIST_SECONDS = 45.0
 CHANGE_SECONDS = 20.0
 LIMIT_MIB = 512
-"""Of the chart, for the agent's container."""
+"""The chart's memory limit for the agent's container."""
 
 
 def pod(name: str) -> Object:
@@ -58,7 +58,7 @@ def pod(name: str) -> Object:
 
 
 def large_pod(name: str) -> bytes:
-    """In protobuf, of which a request of 3 MiB holds more than of JSON."""
+    """A pod in protobuf, of which a request of 3 MiB holds more than of JSON."""
     container = _field(1, b"app") + _field(2, b"image")
     gates = _field(28, _field(1, b"a")) * GATES
     spec = _field(2, container) + _field(10, NODE.encode()) + _varint(21 << 3) + b"\0" + gates

@@ -44,7 +44,7 @@ LIMIT = 60.0
 
 
 def open_watches(harness: Harness) -> Object:
-    """By resource: what the API server has begun to answer to the agent, and not ended."""
+    """Open watches by resource: what the API server has begun to answer to the agent, and not ended."""
     found: dict[str, str] = {}
     for line in harness.audit():
         if line["verb"] != "watch" or line["user"]["username"] != AGENT:

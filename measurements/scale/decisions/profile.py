@@ -1,4 +1,4 @@
-"""Where the CPU time of one round goes: a snapshot, the plan, and what differs from it.
+"""Measures where the CPU time of one round goes: a snapshot, the plan, and what differs from it.
 
     python -m measurements.scale.decisions.profile --nodes 5000 --out measurements/results/scale/profile-5000.json
 
@@ -36,7 +36,8 @@ PARTS = {
     ("plan.py", "_moments"): "when time alone changes the plan",
     ("differences.py", "differences"): "what differs from the plan",
 }
-"""By file and function. Those of the plan but for `profile` follow each other; `owners` and others ask for profiles."""
+"""Parts of a round by file and function. Those of the plan but for `profile` follow each other; `owners` and others
+ask for profiles."""
 
 
 def rounds(count: int) -> dict[str, Callable[[], object]]:

@@ -205,7 +205,7 @@ class Steps:
         return sum(bool((obj.get("spec") or {}).get("assignments")) for obj in objects)
 
     async def _are(self, shares: list[str], condition: str, observed: bool = False) -> bool:
-        """Whether all have the condition, by the agents' watch, which costs the API server nothing."""
+        """Tells whether all have the condition, by the agents' watch, which costs the API server nothing."""
         for name in shares:
             obj = self._agents.shares.objects.get(("", name), {})
             items = {item["type"]: item for item in (obj.get("status") or {}).get("conditions") or ()}

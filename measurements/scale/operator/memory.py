@@ -38,7 +38,7 @@ CLAIMED = "claimed"
 IN_ONE_WRITE = 100
 """etcd takes 128 operations in a transaction."""
 LIMIT_MIB = 1024
-"""Of the chart, for the operator's container."""
+"""The chart's memory limit for the operator's container."""
 
 
 def metadata(name: str, number: int) -> Object:
@@ -79,7 +79,8 @@ def junk(pods: int, claims: int, device_class: str) -> Iterator[tuple[str, Objec
 
 
 async def write(plane: ControlPlane, pods: int, claims: int, device_class: str) -> None:
-    """Before the API server has started to watch etcd there is no better time, but later does as well."""
+    """Writes the objects. Before the API server has started to watch etcd there is no better time, but later does as
+    well."""
     async with aiohttp.ClientSession() as session:
         objects = junk(pods, claims, device_class)
         while some := list(islice(objects, IN_ONE_WRITE)):
@@ -112,7 +113,7 @@ def claims_share() -> Object:
 
 
 async def change(kube: Kube, pods: int, claims: int, per_second: int) -> None:
-    """Until cancelled."""
+    """Changes objects until it is cancelled."""
     began, done = time.monotonic(), 0
     kinds = [(resource, most) for resource, most in ((PODS, pods), (RESOURCE_CLAIMS, claims)) if most]
     while kinds:

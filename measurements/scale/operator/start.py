@@ -111,7 +111,7 @@ def _marks(log: Path) -> list[Object]:
 
 
 def summary(runs: list[Object]) -> Object:
-    """Of each stage and of all: the median, the least and the most."""
+    """The median, the least and the most of each stage and of all."""
 
     def spread(values: list[float]) -> Object:
         return {"median": round(statistics.median(values), 3), "least": min(values), "most": max(values)}

@@ -14,13 +14,13 @@ from measurements.scale import nodes as base
 REFUSED_NODE, HANGING_NODE = base.name_of(0), base.name_of(1)
 REFUSED_SHARE = "refused"
 KNOWN_SECONDS = 3.0
-"""Until the API server asks webhooks that are new."""
+"""The time until the API server asks webhooks that are new."""
 
 
 @asynccontextmanager
 async def trouble(kube: Kube, refused: Object) -> AsyncIterator[None]:
-    """From here on no write to HANGING_NODE is answered, but for statuses, and `refused`, a share for REFUSED_NODE that
-    is made here, is refused its finalizer.
+    """Makes trouble: no write to HANGING_NODE is answered but for statuses, and `refused`, a share for REFUSED_NODE
+    that is made here, is refused its finalizer.
     """
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)  # it never answers
     port = server.sockets[0].getsockname()[1]

@@ -66,7 +66,7 @@ def run(program: Path, arguments: Sequence[str], directory: Path, environment: d
 def measured(
     plugins: dict[str, Path], command: str, repeats: int, directory: Path, environment: dict[str, str]
 ) -> Object:
-    """By plugin."""
+    """The figures by plugin."""
     taken: dict[str, list[tuple[float, float]]] = {which: [] for which in plugins}
     for number in range(repeats + 1):
         for which, program in plugins.items():

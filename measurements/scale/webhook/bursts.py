@@ -119,7 +119,7 @@ async def bursts(kube: Kube, kinds: list[str], number: int, count: int, period: 
 
 
 def quantiles(seconds: list[float]) -> Object:
-    """In milliseconds; empty without any."""
+    """Quantiles in milliseconds; empty without any time."""
     found = sorted(seconds)
     if not found:
         return {}

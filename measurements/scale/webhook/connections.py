@@ -1,4 +1,5 @@
-"""Whether the webhook answers beside many connections: `python -m measurements.scale.webhook.connections [--out FILE]`.
+"""Measures whether the webhook answers beside many connections: `python -m measurements.scale.webhook.connections
+[--out FILE]`.
 
 A real webhook in a process of its own, with as many file descriptors as containerd gives a container, gets connections
 of one kind from another process, which opens each anew as soon as it is closed: fewer than the webhook keeps, so that
@@ -71,7 +72,7 @@ async def _trickle(pair: Pair) -> None:
 
 
 async def _half_a_head(pair: Pair) -> None:
-    """As large a one as is taken."""
+    """Sends half of a head that is as large as the server takes."""
     pair[1].write(HEAD + b"".join(b"X-%d: %b\r\n" % (number, b"x" * 4000) for number in range(30)))
     await pair[0].read()
 
@@ -109,11 +110,11 @@ KINDS: dict[str, tuple[bool, Callable[[Pair], Awaitable[None]]]] = {
     "idle after a request": (True, _idle),
     "no answer is read": (True, _no_reader),
 }
-"""By name: whether TLS is spoken, and what is done with a connection."""
+"""Kinds of attack by name: whether TLS is spoken, and what is done with a connection."""
 
 
 async def attack(kind: str, port: int, count: int, opened: list[int]) -> None:
-    """Until cancelled."""
+    """Attacks until it is cancelled."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     speaks, act = KINDS[kind]
@@ -157,7 +158,7 @@ async def ask(port: int, tls: ssl.SSLContext, address: str) -> float | None:
 
 
 async def asked(port: int, tls: ssl.SSLContext, seconds: float) -> dict[str, dict[str, float | int | None]]:
-    """By the address that reviews came from."""
+    """Reviews by the address that they came from."""
     found: dict[str, list[float | None]] = {OTHER: [], ATTACKER: []}
     until = time.monotonic() + seconds
     while time.monotonic() < until:

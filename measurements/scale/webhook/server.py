@@ -37,7 +37,7 @@ class Server:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """Of a client that trusts it."""
+        """The TLS context of a client that trusts the server."""
         return ssl.create_default_context(cadata=self.authority.decode())
 
 
@@ -103,7 +103,7 @@ class MemorySources:
 
 
 async def serve_webhook(port: int, secret: dict[str, str]) -> None:
-    """Until SIGTERM, with the webhook of whatever checkout is on the path."""
+    """Serves until SIGTERM the webhook of whatever checkout is on the path."""
     from prometheus_client import CollectorRegistry
 
     from gpushare.http.server import serve

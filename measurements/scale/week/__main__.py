@@ -31,7 +31,7 @@ LOADS = (60, 80, 95)
 SEEDS = (1, 2, 3)
 WEIGHED = "slots"
 WEIGHTS = (1, 20, 100)
-"""Of a slot, beside those of `GPU_WEIGHT`."""
+"""Weights of a slot, beside those of `GPU_WEIGHT`."""
 Figures = dict[str, float]
 
 

@@ -97,7 +97,7 @@ ARRANGEMENTS = {
 
 
 def most_needed(arrangement: Arrangement, jobs: Sequence[Job]) -> dict[str, float]:
-    """By pool: GPUs that its pods need in its busiest moment, if each began at once."""
+    """The most GPUs by pool: those that its pods need in its busiest moment, if each began at once."""
     found = {}
     requests = [arrangement.request(job.ask) for job in jobs]
     for name, pool in arrangement.pools.items():

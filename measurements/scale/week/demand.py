@@ -34,7 +34,7 @@ class Job:
 
     @property
     def gpu_seconds(self) -> float:
-        """In the week, where it does not wait."""
+        """GPU seconds in the week, where the pod does not wait."""
         return self.ask.gpu * min(self.seconds, WEEK - self.begins)
 
 
@@ -68,7 +68,7 @@ def week(trace: Trace, gpus: int, load: float, seed: int) -> Week:
 
 
 def _copy(runs: Sequence[Run], begin: float) -> list[Job]:
-    """Of a pod that ran before the week, the arrival keeps the order, and `seconds` is what is left."""
+    """A copy of the pod. Where it ran before the week, the arrival keeps the order, and `seconds` is what is left."""
     found = []
     for run in runs:
         if run.ended <= begin or run.created >= begin + WEEK:

@@ -12,7 +12,7 @@ KINDS = ("parts", "single", "several")
 
 
 def kind_of(ask: Ask) -> str:
-    """Of a pod: whether it asks for a part of a GPU, for one, or for several."""
+    """The kind of a pod: whether it asks for a part of a GPU, for one, or for several."""
     if ask.gpus > 1:
         return "several"
     return "parts" if ask.milli < 1000 else "single"
@@ -54,7 +54,7 @@ def figures(outcome: Outcome, gpus: int) -> dict[str, float]:
 
 
 def mix(jobs: Sequence[Job]) -> dict[str, dict[str, float]]:
-    """By kind: percent of the pods that come in the week, and of the GPU time that all ask for."""
+    """The mix by kind: percent of the pods that come in the week, and of the GPU time that all ask for."""
     came = [job for job in jobs if job.arrival >= 0]
     whole = sum(job.gpu_seconds for job in jobs)
     return {

@@ -50,9 +50,9 @@ SLOT_RESOURCE = names.slot_resource("halves")
 NAMESPACE = "default"
 DECISION_SECONDS = 30.0
 SEEN_SECONDS = 0.5
-"""Until the scheduler has surely seen that pods went."""
+"""The time until the scheduler has surely seen that pods went."""
 ENDING = 0.3
-"""Of the pods, before how many three others go."""
+"""The part of the pods before each of which three others go."""
 SHAPES = (Shape(96_000, 393_216, 8), Shape(104_000, 524_288, 2), Shape(16_000, 122_880, 2), Shape(32_000, 131_072, 4))
 POOLS = {"whole": WHOLE, "halves": slots(2), "parts": CLAIMS}
 

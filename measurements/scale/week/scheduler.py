@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 MAX_SCORE = 100
 LEAST_NODES, LEAST_PERCENT = 100, 5
 GPU_WEIGHT = 5
-"""Of the pod's extended resource where packed, beside 1 for CPU and 1 for memory, unless said otherwise."""
+"""The weight of the pod's extended resource where packed, beside 1 for CPU and 1 for memory, unless said otherwise."""
 
 Ints = NDArray[np.int64]
 

@@ -26,7 +26,7 @@ SAMPLE_SECONDS = DAY / 24
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Of a pod that came in the week. `seconds` up to the week's end where it was not placed."""
+    """The wait of a pod that came in the week. `seconds`: up to the week's end where it was not placed."""
 
     ask: Ask
     seconds: float
@@ -35,7 +35,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """At one time, in GPUs. `rounded`: what pods have beyond what they asked for. `free`: what no pod has.
+    """A sample at one time, in GPUs. `rounded`: what pods have beyond what they asked for. `free`: what no pod has.
 
     Of `free`, what the average arriving pod cannot use, by why: `elsewhere` is on nodes that offer something else than
     it asks for, `scattered` on nodes that have too little of it in one place, `without_cpu` on nodes that have enough
@@ -61,7 +61,7 @@ class Outcome:
     waits: Sequence[Wait]
     samples: Sequence[Sample]
     most_pods: int
-    """On one node at one time; Kubernetes' bound is 110."""
+    """The most pods on one node at one time; Kubernetes' bound is 110."""
 
 
 class _PoolState:

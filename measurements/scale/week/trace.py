@@ -12,7 +12,8 @@ from pathlib import Path
 
 PODS, NODES = "openb_pod_list_default.csv", "openb_node_list_gpu_node.csv"
 COMMIT = "7a6c496e4f4b6ce6150be8f881cb051bf2abff42"
-"""Of github.com/alibaba/clusterdata, whose folder cluster-trace-gpu-v2023/csv has the files with these checksums."""
+"""The commit of github.com/alibaba/clusterdata, whose folder cluster-trace-gpu-v2023/csv has the files with these
+checksums."""
 SHA256 = {
     PODS: "1ee7ed79c27a3b0861cda8ddba86a004c6aba904caafa329a76ae93ca63834a8",
     NODES: "2beca64b4d3dfa342036a34b56a495c6cef9225db836c81f541282cb1df320b5",

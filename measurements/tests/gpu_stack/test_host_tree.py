@@ -117,7 +117,7 @@ def test_a_compressed_image_is_written_with_plain_layers(tmp_path: Path) -> None
 
 
 def compressed_image(archive: Path, layer: bytes, config: dict[str, Any]) -> None:
-    """As `buildah push` writes one."""
+    """An image as `buildah push` writes it."""
     media = "application/vnd.oci.image."
     blobs: dict[str, bytes] = {}
 

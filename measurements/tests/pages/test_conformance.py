@@ -53,7 +53,7 @@ def test_every_metric_of_the_benchmark_has_figures_or_says_why_not() -> None:
 
 
 def numbers(metric: str) -> list[str]:
-    """Such as BW-001 to BW-004, written out."""
+    """Numbers such as BW-001 to BW-004, written out."""
     listed: list[str] = []
     for group in metric.partition(":")[0].split(", "):
         first, _, last = group.partition(" to ")

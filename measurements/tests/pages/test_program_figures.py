@@ -28,7 +28,7 @@ TIMES = RunTimes(0.6, 2.0, 60.0)
 
 
 def processes(uuid: str, slices: float, *others: CaseOutcome, copies: int = 2) -> Comparison:
-    """Of which each copy did `slices` per second in time slices."""
+    """Processes of which each copy did `slices` per second in time slices."""
     outcomes = (measured(ALONE, 100.0), measured(case(TrialMode.SLICES, copies), slices), *others)
     environment = {"gpu": {"uuid": uuid, "product": "NVIDIA H100"}}
     return Comparison(TrialRecord([["bert.py"]], TrialPlan(), TIMES, outcomes, timed=True, environment=environment))
@@ -39,7 +39,7 @@ def with_outcomes(comparison: Comparison, outcomes: tuple[CaseOutcome, ...]) -> 
 
 
 def pods(rate: float, busy: float | None = 99.0) -> PodTrial:
-    """On HERE. Each of two did `rate` per second."""
+    """Two pods on HERE, each of which did `rate` per second."""
     together = replace(measured(case(TrialMode.SLOTS, 2), rate), busy_percent=busy)
     record = TrialRecord([["bert.py"]], TrialPlan(), TIMES, [measured(ALONE, 100.0), together], timed=True)
     return PodTrial("bert", "pods", HERE, record)
@@ -53,7 +53,7 @@ def of_slices(trial: PodTrial, *bare: Comparison) -> str:
 
 
 def store(folder: Path, bare: Comparison, trials: dict[str, dict[str, Any]]) -> None:
-    """As measurements/results has them."""
+    """Stores results as measurements/results has them."""
     (folder / "h100").mkdir(exist_ok=True)
     (folder / "h100/compare-bert.json").write_text(json.dumps(bare.as_json()))
     (folder / "h100/stack-programs.json").write_text(json.dumps({"programs": trials}))

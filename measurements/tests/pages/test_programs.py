@@ -30,7 +30,7 @@ COMMANDS = re.findall(r"^python3 (-m measurements\.gpu\.programs\.compare .+)", 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_page_names_parts_that_can_be_repeated(tmp_path: Path, command: str) -> None:
-    """Without time for them nothing is measured."""
+    """A run without time for the parts measures nothing."""
     words = command.replace(" out/", f" {tmp_path}/").split()
     ran = subprocess.run(
         [sys.executable, *words, "--budget", "0"],

@@ -94,7 +94,7 @@ def test_a_latency_is_of_all_rounds_and_has_the_extremes_of_one_repeat(written: 
 
 
 def test_clients_against_one_alone(written: dict[str, str]) -> None:
-    """Within a repeat where both ran in it, else each run against each."""
+    """Both are compared within a repeat where both ran in it, else each run against each."""
     two, _, eight, _ = figures(written["clients_alone"], "8 blocks, depth 1", "H100")
     alone = rates("depth-*.json", 1, "time-slicing")
     within = [all_ / one for all_, one in zip(rates("depth-*.json", 8, "mps"), alone, strict=True)]

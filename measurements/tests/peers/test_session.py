@@ -91,7 +91,7 @@ class Stubs:
 
 
 def measured(tmp_path: Path, *tasks: tuple[str, list[str]]) -> tuple[bool, dict[str, Results], list[str]]:
-    """Whether all has figures, the results by way, and the cases that were begun."""
+    """Measures, and returns whether all has figures, the results by way, and the cases that were begun."""
     (tmp_path / INSTALLED).write_text("fake")
     stubs = Stubs()
     harness: Any = SimpleNamespace(

@@ -18,7 +18,7 @@ def emit(event: str, **values: object) -> None:
 
 
 def take(backend: Backend, mib: int) -> None:
-    """As a program that catches CUDA's error and tries again."""
+    """Takes memory as a program that catches CUDA's error and tries again."""
     refused = 0
     while True:
         try:

@@ -27,7 +27,7 @@ _ANSWERS = {
     "Get": ("v", struct.pack("<B2s5xQ", 1, b"t", LONGEST_DELAY_US)),
     "Inhibit": ("u", struct.pack("<I", NO_DESCRIPTOR)),
 }
-"""By method: signature and body of the answer. The only property asked for is InhibitDelayMaxUSec."""
+"""The signature and body of the answer, by method. The only property asked for is InhibitDelayMaxUSec."""
 
 
 class Logind:
@@ -40,7 +40,7 @@ class Logind:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def announce_shutdown(self) -> None:
-        """Once a kubelet waits for that. Raises AssertionError where none does within the time."""
+        """Announces a shutdown once a kubelet waits for that. Raises AssertionError where none does within the time."""
         assert self._watched.wait(SECONDS), f"no kubelet watches for a shutdown within {SECONDS:.0f} s"
         assert self._watcher is not None
         fields = [

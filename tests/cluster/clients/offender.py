@@ -16,7 +16,7 @@ KERNEL_MS = 200.0
 
 
 def emit(event: str, **values: object) -> None:
-    """In one write: the container's processes share its log."""
+    """Writes the line in one write: the container's processes share its log."""
     os.write(1, json.dumps({"event": event, "at": time.time(), **values}).encode() + b"\n")
 
 

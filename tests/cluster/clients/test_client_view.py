@@ -1,4 +1,4 @@
-"""From inside a client container: a read-only directory with `control` alone, and no way to change a limit."""
+"""Checks from inside a client container: a read-only directory with `control` alone, and no way to change a limit."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -77,8 +77,8 @@ def test_no_command_of_a_client_reaches_the_daemon_not_even_a_question(harness: 
 
 @pytest.mark.usefixtures("share")
 def test_a_client_whose_pod_is_still_starting_another_container_gets_in(harness: Harness) -> None:
-    """Until all containers were started the pod's status names none of them, for as long as an image is pulled or a
-    hook runs; longer than a pod without a part of the GPU is waited for.
+    """The pod's status names no container until all were started, for as long as an image is pulled or a hook runs;
+    longer than a pod without a part of the GPU is waited for.
     """
     with harness.namespace() as tenant:
         pod = tenant.pod("slow", "view", "limits")

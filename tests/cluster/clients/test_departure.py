@@ -61,7 +61,8 @@ def kept(tenant: Tenant, *names: str) -> Iterator[None]:
 
 
 def exit_code(tenant: Tenant, name: str) -> int:
-    """Of the pod's container, once it has ended; the kubelet tells that after the grace period at the latest."""
+    """The exit code of the pod's container, once it has ended; the kubelet tells that after the grace period at the
+    latest."""
 
     def ended() -> list[Object]:
         states = tenant.kubectl.get("pod", name)["status"].get("containerStatuses", [])

@@ -58,7 +58,7 @@ def as_sidecar(pod: Object) -> Object:
 
 
 def started(tenant: Tenant, name: str) -> bool:
-    """Whether the client of a pod is in its kernels, whatever the container is called."""
+    """Tells whether the client of a pod is in its kernels, whatever the container is called."""
     return '"started"' in tenant.kubectl("logs", name, "--all-containers", "--prefix=false")
 
 
@@ -250,7 +250,7 @@ def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) ->
 
 @contextmanager
 def restarted_kubelet(harness: Harness, **settings: Any) -> Iterator[None]:
-    """With other settings, which are taken back afterwards by another restart."""
+    """Restarts the kubelet with other settings, which are taken back afterwards by another restart."""
     file = harness.layout.conf / "kubelet.yaml"
     before = file.read_text()
     file.write_text(json.dumps(json.loads(before) | settings))

@@ -49,7 +49,7 @@ def tenant(harness: Harness, request: pytest.FixtureRequest) -> Iterator[Tenant]
 
 
 def asking(tenant: Tenant, name: str, command: list[str] = COMMAND) -> Object:
-    """By the delivery of the share that there is."""
+    """A pod that asks by the delivery of the share that there is."""
     if tenant.kubectl.items("resourceclaimtemplates"):
         return claims.sized(tenant, name, "probed", "small", command=command)
     return tenant.pod(name, "probed", command=command)

@@ -69,7 +69,7 @@ def test_claims_that_come_and_go_without_agent_are_settled_later(harness: Harnes
 
 
 def health(tenant: Tenant, name: str) -> str:
-    """Of the GPU of a pod's only container, as the kubelet reports it in the pod's status."""
+    """The health of the GPU of a pod's only container, as the kubelet reports it in the pod's status."""
     statuses = tenant.kubectl.get("pod", name)["status"].get("containerStatuses") or [{}]
     told = [it["health"] for found in statuses[0].get("allocatedResourcesStatus") or () for it in found["resources"]]
     return str(told[0]) if told else ""
@@ -169,7 +169,7 @@ def test_a_claim_with_a_garbled_record_delays_none_and_goes_with_its_pod(harness
 
 
 def test_the_record_of_a_claim_that_is_gone_is_removed_and_holds_no_gpu(harness: Harness, tenant: Tenant) -> None:
-    """As after `kubeadm reset`: the kubelet has lost its checkpoint, and will never unprepare that claim."""
+    """It is as after `kubeadm reset`: the kubelet has lost its checkpoint, and will never unprepare that claim."""
     start(tenant, "alive")
     check_limits(tenant, "alive")
     living = spec_of(harness, tenant)

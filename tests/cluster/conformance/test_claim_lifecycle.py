@@ -110,7 +110,8 @@ def pending_events(tenant: Tenant, name: str) -> list[str]:
 def test_a_pod_that_has_ended_holds_nothing_although_it_is_still_there(
     harness: Harness, share: Share, tenant: Tenant, ends: str
 ) -> None:
-    """By a template, by a claim that stays, and by the line for a slot, for which the scheduler makes the claim."""
+    """The pods ask by a template, by a claim that stays, and by the line for a slot, for which the scheduler makes
+    the claim."""
     command = ["sh", "-c", f"gpushare-workload run limits; exit {int(ends == 'Failed')}"]
     tenant.kubectl.create(claim("kept", OWN))
     pods = {

@@ -90,7 +90,7 @@ class Performer:
         Share(self.harness, step.share).delete(wait=False)
 
     def disturbed(self) -> None:
-        """From now on a pod may meet slots that were withdrawn a moment ago."""
+        """Notes that from now on a pod may meet slots that were withdrawn a moment ago."""
         self._disturbed_at = time.monotonic()
 
     # -- clients

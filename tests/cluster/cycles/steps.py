@@ -34,7 +34,8 @@ class Step:
     count: int = 0
     clients: tuple[str, ...] = ()
     size: str = ""
-    """Of the claim by which its clients get their part, of those in tests.cluster.claims; empty: they ask for slots."""
+    """The name of the claim by which its clients get their part, of those in tests.cluster.claims; empty: they ask
+    for slots."""
     pause: float = 0.0
     """Seconds after it."""
 

@@ -51,7 +51,7 @@ class Client:
     share: str
     kind: Kind
     checks: int = 0
-    """Of its results, when last seen."""
+    """The number of results that it had checked when last seen."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,8 @@ from tests.cluster.harness import NODE, PATIENCE, Harness, Tenant, has_container
 
 GPUS = 2
 IN_FORCE_SECONDS = 10.0
-"""After a share was changed: containers that were let start before have started by then, on a busy machine too."""
+"""The wait after a share was changed: containers that were let start before have started by then, on a busy machine
+too."""
 
 
 def busiest_gpu(tenant: Tenant, names: list[str]) -> int:
@@ -138,7 +139,8 @@ def test_fifty_pods_get_through_while_share_and_kubelet_shrink(harness: Harness)
 
 
 def all_succeeded(tenant: Tenant, batch: list[Object]) -> bool:
-    """Whether they all have; those that were bound to a slot in the moment of its withdrawal are made again."""
+    """Tells whether all pods have succeeded; those that were bound to a slot in the moment of its withdrawal are
+    made again."""
     time.sleep(2)  # a Job, too, takes its time: the scheduler goes on binding until the kubelet tells it
     tenant.replace_rejected(*batch)
     pods = tenant.pods()

@@ -79,7 +79,7 @@ def mps_pods(harness: Harness, share: str) -> list[Object]:
 
 
 def test_two_for_notebooks_four_for_services_and_the_rest_whole(eight: Harness) -> None:
-    """With clients on shared GPUs, through a restart of the agent, and through both moves of a GPU."""
+    """All three stand with clients on shared GPUs, through a restart of the agent, and through both moves of a GPU."""
     with (
         eight.share("notebooks", per_node=2, per_gpu=4) as notebooks,
         eight.share("services", per_node=4, per_gpu=2) as services,
@@ -152,7 +152,7 @@ def test_a_share_gives_whole_gpus_by_its_own_name_without_the_webhook(eight: Har
 
 
 def test_a_name_that_is_taken_on_the_node_is_refused_with_a_condition(eight: Harness) -> None:
-    """By another device plugin of the real kubelet, and by an older share."""
+    """The name is taken by another device plugin of the real kubelet, and by an older share."""
     try:
         with other_plugin(eight, "example.com/gpu"):
             whole_share(eight, "late", "example.com/gpu", gpus={"perNode": 1})

@@ -26,7 +26,8 @@ SCENES = (
 
 @pytest.fixture
 def busy(harness: Harness) -> Iterator[BusyApi]:
-    """Between operator, webhook and agent and their API server; they come up through it."""
+    """A proxy that plays a busy API server stands between operator, webhook and agent and theirs; they come up
+    through it."""
     with busy_api(harness.layout) as (proxy, port):
         address = {"KUBERNETES_SERVICE_HOST": harness.layout.network.host_ip, "KUBERNETES_SERVICE_PORT": str(port)}
         env = json.dumps([{"name": name, "value": value} for name, value in address.items()])

@@ -22,7 +22,7 @@ SHORTAGE = "Resource temporarily unavailable"
 
 
 def cgroup_of(harness: Harness, pid: int, controller: str) -> Path:
-    """Of a container, by one of its processes; the hierarchy of version 1 where the machine has one."""
+    """The cgroup of a container, by one of its processes; the hierarchy of version 1 where the machine has one."""
     for line in harness.in_node(f"/proc/{pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == controller:
@@ -102,7 +102,7 @@ def out_of_memory(harness: Harness, part: str, share: Share) -> None:
 
 
 def _kills(counts: Path) -> int:
-    """Of a cgroup, by the kernel; 0 once it went with its container."""
+    """Kills of a cgroup, as the kernel counts them; 0 once it went with its container."""
     with suppress(OSError):
         return next(int(line.split()[1]) for line in counts.read_text().splitlines() if line.startswith("oom_kill "))
     return 0

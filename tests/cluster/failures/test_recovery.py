@@ -41,7 +41,7 @@ def share(harness: Harness) -> Iterator[Share]:
 
 @pytest.fixture(scope="module")
 def tenant(harness: Harness, share: Share) -> Iterator[Tenant]:
-    """With clients in all slots: `neighbour-0` and `neighbour-1` go on through all accidents."""
+    """A tenant with clients in all slots: `neighbour-0` and `neighbour-1` go on through all accidents."""
     with harness.namespace() as tenant:
         tenant.neighbours(share.name, 2)
         tenant.start(*(tenant.pod(f"more-{number}", share.name, "depart") for number in range(6)))

@@ -27,8 +27,8 @@ context.close()
 """
 """It ends by itself."""
 STILL_SECONDS = 60
-"""At least: longer than the operator's Lease, an agent's heartbeat and the time after which an agent's liveness is
-doubted."""
+"""The least time of the standstill: longer than the operator's Lease, an agent's heartbeat and the time after which
+an agent's liveness is doubted."""
 
 
 COMPONENTS = ("kube-apiserver", "etcd", "kubelet")

@@ -94,7 +94,7 @@ def _exposition(log: str) -> str:
 
 
 def _pod(name: str, uuids: Sequence[str], config: Mapping[str, Any]) -> Object:
-    """As dcgm-exporter's chart runs it: the kubelet's sockets, and an account that may read pods."""
+    """A pod as dcgm-exporter's chart runs it: the kubelet's sockets, and an account that may read pods."""
     given = {
         "Kubernetes": True,
         "KubernetesGPUIdType": "uid",

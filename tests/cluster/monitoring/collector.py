@@ -52,7 +52,7 @@ def running(program: Path, configuration: Path, kubeconfig: Path, directory: Pat
 
 
 def points(sent: Path) -> list[Point]:
-    """Of all that was exported so far, in order."""
+    """The points of all that was exported so far, in order."""
     if not sent.exists():
         return []
     whole = [line for line in sent.read_text().splitlines(keepends=True) if line.endswith("\n")]

@@ -19,7 +19,7 @@ from tests.cluster.monitoring.attribution import Series
 
 CLUSTER = f"{conftest.CLUSTER}-dcgm"
 WATTS = 100.0
-"""Of the first GPU; each further one takes a watt more."""
+"""The power of the first GPU; each further one takes a watt more."""
 
 
 @dataclass(frozen=True)

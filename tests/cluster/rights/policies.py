@@ -18,7 +18,7 @@ Change = Callable[[Object], Any]
 
 
 def acting_as(harness: Harness, account: str, node: str | None = None, pod: str | None = None) -> Kubectl:
-    """With a token as the kubelet asks it for: bound to `node` and `pod`."""
+    """Acts with a token like the one the kubelet asks for: bound to `node` and `pod`."""
     bound = {"node-name": node, "pod-name": pod}
     extra = [f"--as-user-extra=authentication.kubernetes.io/{key}={value}" for key, value in bound.items() if value]
     return harness.kubectl.acting_as(f"--as=system:serviceaccount:{NAMESPACE}:{account}", *extra)

@@ -55,6 +55,7 @@ def offer_runtime_class(harness: Harness, simulated: bool) -> None:
 
 
 def open_control(harness: Harness) -> None:
-    """In the agent's container. Raises CommandError if its device cgroup does not admit the device."""
+    """Opens the control device in the agent's container. Raises CommandError if its device cgroup does not admit the
+    device."""
     (agent, *_) = harness.pods_of("agent")
     harness.system("exec", agent["metadata"]["name"], "--", "/opt/gpushare/bin/python3", "-c", _OPEN)

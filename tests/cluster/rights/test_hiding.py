@@ -7,7 +7,7 @@ from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 
 HASH = "0123456789abcdef" * 2
 LONG = "a" * 199 + "-b"
-"""Of an event's name its first 200 characters are a part, which would end in `-`."""
+"""A name whose first 200 characters become part of an event's name, which would end in `-`."""
 
 
 def test_annotations_and_a_long_name_hide_no_use_above_the_grant(harness: Harness) -> None:
@@ -64,7 +64,7 @@ def test_a_pod_that_asks_for_no_nvidia_gpu_keeps_no_gpu_from_a_share(harness: Ha
 
 
 def plain_pod(tenant: Tenant, name: str) -> Any:
-    """Without a slot."""
+    """A pod without a slot."""
     pod = tenant.pod(name, "none", command=["sleep", "3600"])
     pod["spec"]["containers"][0]["resources"] = {}
     return pod

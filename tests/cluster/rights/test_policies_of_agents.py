@@ -98,7 +98,7 @@ def test_a_gpunode_is_tied_to_nothing_but_its_own_node(harness: Harness, metadat
 
 
 def slice_of(node: str) -> Object:
-    """As the agent of `node` writes it."""
+    """A slice as the agent of `node` writes it."""
     return resource_slice(node, "0b7e42c1-9c1f-4f57-8f5e-2a6d1c3b4e5f", [])
 
 
@@ -136,7 +136,7 @@ def test_an_agent_writes_no_slice(harness: Harness, case: str) -> None:
 
 
 def test_a_kubelet_puts_no_device_into_the_pool_of_another_node(harness: Harness) -> None:
-    """By its own credentials, which a compromised node has as well."""
+    """The kubelet uses its own credentials, which a compromised node has as well."""
     body = slice_of(NODE)
     body["metadata"]["name"] = "by-the-kubelet"
     kubelet = harness.kubectl.acting_as(f"--as=system:node:{NODE}", "--as-group=system:nodes")

@@ -55,7 +55,7 @@ def test_a_part_writes_events_in_its_own_name_alone_and_rewrites_none(harness: H
 
 @pytest.mark.parametrize("part", ["agent", "operator"])
 def test_a_part_touches_no_event_of_others(harness: Harness, part: str) -> None:
-    """Not even by counting it up."""
+    """The part may not even count it up."""
     body = event_of(part, "another", reportingController="kubelet")
     harness.kubectl("create", "-f", "-", stdin=json.dumps(body))
     try:

@@ -66,7 +66,7 @@ def test_the_operator_removes_start_up_taints_from_a_node_and_no_other(harness: 
         return ("patch", "node", name, "--type=merge", f"-p={json.dumps(body)}")
 
     def removes() -> bool:
-        """Of a Node without a kubelet Kubernetes changes taints of its own, also between this reading and the patch."""
+        """Kubernetes changes taints of its own of a Node without a kubelet, also between this reading and the patch."""
         given = harness.kubectl.get("node", name)["spec"]["taints"]
         others = [it for it in given if it["key"] != STARTUP["key"]]
         try:

@@ -1,4 +1,5 @@
-"""With which privileges each part runs on the node, as the kernel says, and that the lesser ones are enough."""
+"""The privileges with which each part runs on the node, as the kernel says, and proof that the lesser ones are
+enough."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -20,7 +21,7 @@ KILL, SYS_ADMIN = 1 << 5, 1 << 21
 
 
 def pids(harness: Harness, component: str, program: bytes) -> list[int]:
-    """In the node, of a component's processes that run `program`."""
+    """PIDs in the node of a component's processes that run `program`."""
     pods: list[Object] = harness.pods_of(component)
     return [pid for pod in pods for pid in processes_of_pod(harness, pod["metadata"]["uid"], program)]
 

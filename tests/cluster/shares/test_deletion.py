@@ -68,7 +68,8 @@ def test_deleting_a_share_without_clients_takes_seconds(harness: Harness) -> Non
 
 
 def test_a_share_restored_from_a_copy_with_its_finalizer_can_be_deleted(harness: Harness) -> None:
-    """As by a backup or GitOps: the finalizer is then another manager's, and an apply of ours cannot take it away."""
+    """A backup or GitOps restores like that: the finalizer is then another manager's, and an apply of ours cannot
+    take it away."""
     with harness.share("first") as share:
         copy = share.get()
         share.delete()

@@ -71,7 +71,7 @@ def test_shares_and_agent_let_go_of_the_driver_after_clients_and_come_back(harne
 
 
 def was_sent_away(harness: Harness) -> bool:
-    """As the API says, once the agent's heartbeat is old."""
+    """Tells whether the agent was sent away, as the API says once the agent's heartbeat is old."""
     found = condition(harness.gpu_node(), "AgentReporting")
     if found.get("status") != "Unknown":
         return False

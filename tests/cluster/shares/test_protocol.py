@@ -28,7 +28,7 @@ def changed_driver(harness: Harness) -> Iterator[Harness]:
 
 
 def with_driver(harness: Harness, version: str) -> Harness:
-    """Without a share: to replace the driver ends what runs on its GPUs."""
+    """Replaces the driver without a share: to replace the driver ends what runs on its GPUs."""
     install(harness.stack, AUTO, f"--set-string=simulation.driverVersion={version}")
     wait_until("the driver", lambda: harness.gpu_node()["status"].get("driverVersion") == version, 90,
                lambda: harness.gpu_node()["status"])  # fmt: skip
@@ -51,7 +51,7 @@ def test_a_615_driver_serves_by_namespaces_and_a_580_driver_by_v2(
 
 
 def served_by_namespaces(harness: Harness) -> None:
-    """Also through the departure of a neighbour in mid-kernel."""
+    """Checks that the daemon serves by namespaces, also through the departure of a neighbour in mid-kernel."""
     spec: dict[str, Any] = {"threads": {"default": 50, "max": 50}, "memory": {"default": "8Gi"}}
     with harness.share("spaces", per_node=1, **spec) as share, harness.namespace() as tenant:
         assert protocols(harness) == {"V3"}

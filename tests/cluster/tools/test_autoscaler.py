@@ -74,7 +74,8 @@ def fresh(program: Path) -> Iterator[Harness]:
 
 
 def node_template(*taints: Object, slots: int) -> Object:
-    """As cloud providers make it from a node group's tags: what a node will offer once it serves."""
+    """A template of a node as cloud providers make it from a node group's tags: what a node will offer once it
+    serves."""
     offered = {**SERVED, **({"gpushare.dev/scaled": str(slots)} if slots else {})}
     return {
         "apiVersion": "v1",

@@ -87,12 +87,12 @@ def test_renewals_and_upgrades_of_the_chart_leave_each_other_alone(fresh: Harnes
 
 
 def trusted(harness: Harness) -> bool:
-    """Whether every webhook's bundle has the authority of now; cert-manager leaves older ones beside it."""
+    """Tells whether every webhook's bundle has the authority of now; cert-manager leaves older ones beside it."""
     return all(authority(harness).strip() in bundle for bundle in injected(harness))
 
 
 def versions(harness: Harness) -> list[str]:
-    """Of the webhook configurations: another one for every write."""
+    """Versions of the webhook configurations: another one for every write."""
     found = [harness.kubectl.get(kind, "gpushare-webhook") for kind in CONFIGURATIONS]
     return [it["metadata"]["resourceVersion"] for it in found]
 

@@ -199,7 +199,8 @@ def test_the_chart_alone_brings_its_definitions(bare: Harness) -> None:
 
 
 def test_a_share_left_behind_past_the_hook_goes_with_the_next_installation(fresh: Harness, installed: Harness) -> None:
-    """As after `helm uninstall --no-hooks`: operator and agent are gone while the share is deleted."""
+    """The share is left as after `helm uninstall --no-hooks`: operator and agent are gone while the share is
+    deleted."""
     with fresh.share("stranded", per_node=1) as share:
         uninstall(fresh, "--no-hooks")
         share.delete(wait=False)

@@ -5,7 +5,7 @@ from tests.cluster.harness import Harness, Share, wait_until
 
 
 def events_of(harness: Harness, share: Share, reason: str) -> list[Object]:
-    """As events.k8s.io/v1 has them, with their series."""
+    """The events as events.k8s.io/v1 has them, with their series."""
     uid = share.get()["metadata"]["uid"]
     listed = harness.kubectl.within("default").items("events.events.k8s.io")
     return [it for it in listed if it["regarding"].get("uid") == uid and it["reason"] == reason]
@@ -24,7 +24,7 @@ def test_a_share_that_comes_and_goes_leaves_one_event_of_each_kind(harness: Harn
 
 
 def counted(harness: Harness, share: Share, reason: str, times: int) -> list[Object] | None:
-    """Once one of them has been counted so often."""
+    """Waits until one of them has been counted so often."""
     found = events_of(harness, share, reason)
     return found if any((it.get("series") or {}).get("count") == times for it in found) else None
 

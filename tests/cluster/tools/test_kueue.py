@@ -43,8 +43,8 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Harness]:
 
 
 def install_kueue(stack: Stack, chart: Path) -> None:
-    """With the page's values, but without Kueue's view of its queues, which no test asks for. Its APIs are not
-    announced either: what is announced and does not answer keeps namespaces from ending.
+    """Installs Kueue with the page's values, but without Kueue's view of its queues, which no test asks for. Its
+    APIs are not announced either: what is announced and does not answer keeps namespaces from ending.
     """
     prepare_namespace(stack.kubectl, NAMESPACE, "restricted")
     repository, _, tag = KUEUE_IMAGE.rpartition(":")

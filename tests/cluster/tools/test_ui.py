@@ -132,7 +132,7 @@ def test_who_may_read_little_sees_that_and_why_not_more(harness: Harness) -> Non
 
 @contextmanager
 def in_cluster(harness: Harness) -> Iterator[PageReader]:
-    """As the chart serves it, reached by kubectl port-forward."""
+    """The page as the chart serves it, reached by kubectl port-forward."""
     install(harness.stack, "--set=ui.enabled=true", "--set=ui.hosts={gpus.example.com}")
     try:
         command = ["kubectl", "port-forward", "-n", NAMESPACE, "service/gpushare-ui", ":80"]

@@ -109,7 +109,7 @@ class Life:
         self.tenant.delete_pods(name)
 
     def _departure(self, stack: Stack) -> None:
-        """Without an agent that ends it in order, its end would be that of its neighbours."""
+        """Deletes a client; without an agent that ends it in order, its end would be that of its neighbours."""
         self._count += 1
         name = f"victim-{self._count}"
         victim = self._pod(name, SLOTTED, "depart", "--role", "victim", "--kernel-ms", ENDLESS_MS, grace=3)

@@ -1,4 +1,5 @@
-"""From the release before to this one, halfway, and back: clients go on, and pods start in each state between the two.
+"""Upgrades from the release before to this one, halfway, and back: clients go on, and pods start in each state between
+the two.
 
 Opt-in (`make upgrade-test`), because it builds the images of two releases. The states follow each other, as those of an
 upgrade do; in each of them the same life goes on (`life`).
@@ -44,7 +45,7 @@ def before(request: pytest.FixtureRequest, fresh: Harness) -> Stack:
 
 @contextmanager
 def life_of(harness: Harness, stack: Stack) -> Iterator[Life]:
-    """Under the release of `stack`, with clients of its images."""
+    """The life under the release of `stack`, with clients of its images."""
     install(stack)
     with (
         harness.share(SLOTTED, per_node=1) as slotted,
@@ -59,7 +60,8 @@ def life_of(harness: Harness, stack: Stack) -> Iterator[Life]:
 
 
 def undo(harness: Harness, *workloads: str) -> None:
-    """To the pods of the other release, as while an upgrade has not come there yet; a second time: forth again."""
+    """Changes to the pods of the other release, as while an upgrade has not come there yet; a second time: forth
+    again."""
     for workload in workloads:
         harness.system("rollout", "undo", workload)
     for workload in workloads:

@@ -40,7 +40,7 @@ EXIT_CODE = 137
 LATE_SECONDS = 5.0
 BOOKMARK = b'"BOOKMARK"'
 GONE = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
-"""With it the API server tells who watches to list again."""
+"""The answer by which the API server tells who watches to list again."""
 RANDOM = r"(?<=\.)[a-z0-9_]{8}(\.gpushare-new)?$"
 """The end of a temporary file's name."""
 PARTICULAR = re.compile(rf"GPU-[0-9a-f-]{{8,}}|[0-9a-f]{{8}}-[0-9a-f-]{{27}}|{RANDOM}|[0-9a-f]{{8,}}|\d+")
@@ -72,7 +72,7 @@ def role_of(words: list[str]) -> str:
 
 
 def general(text: str) -> str:
-    """Without what differs from run to run: numbers, UUIDs, random names."""
+    """The text without what differs from run to run: numbers, UUIDs, random names."""
     return PARTICULAR.sub("*", text)
 
 
@@ -152,7 +152,7 @@ class Points:
         self._end(EXIT_CODE)
 
     def end_soon(self) -> None:
-        """After what is running now in C: at the next step of Python in this thread."""
+        """Ends the process after what is running now in C: at the next step of Python in this thread."""
 
         def step(frame: FrameType, event: str, argument: object) -> None:
             if frame.f_code.co_filename != __file__:

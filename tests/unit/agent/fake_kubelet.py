@@ -66,7 +66,7 @@ class FakeKubelet:
 
     @property
     def watching(self) -> bool:
-        """Whether a plugin's stream is open."""
+        """Tells whether a plugin's stream is open."""
         return bool(self._watching)
 
     def plugin(self) -> Any:

@@ -60,7 +60,7 @@ class NodeKube(FakeKube):
         return self.put(resource, body)
 
     def put(self, resource: Resource, obj: Object) -> Object:
-        """As always; a pod without a node is on this one."""
+        """Puts a pod as always; one without a node is on this one."""
         if resource == PODS:
             obj = {**obj, "spec": {"nodeName": "n", **obj.get("spec", {})}}
         return super().put(resource, obj)

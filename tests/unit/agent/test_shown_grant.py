@@ -21,7 +21,7 @@ def has_fronts(node: FakeNode) -> None:
 
 
 def variables(node: FakeNode) -> dict[str, str]:
-    """Of the CDI spec of GPU-0; empty while its gate is closed."""
+    """The variables of the CDI spec of GPU-0; empty while its gate is closed."""
     try:
         spec: Any = json.loads((node.cdi / "gpushare.dev-gpu-GPU-0.json").read_text())
     except FileNotFoundError:

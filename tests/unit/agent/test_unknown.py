@@ -21,7 +21,7 @@ from tests.unit.agent.test_whole_gpus import NVIDIA, giving
 
 CONTAINER = "ab" * 32
 SETTLE_SECONDS = 2.5
-"""For all that an agent would do by mistake: several of its turns and reports."""
+"""Time for all that an agent would do by mistake: several of its turns and reports."""
 STATUS_SECONDS = 0.6
 """More than a fake node's agent waits between two writes of its status."""
 

@@ -78,7 +78,7 @@ VARIANTS = {
     ),
 }
 UNPRIVILEGED = {"unprivileged": ["KILL", "SYS_ADMIN"], "lean": ["KILL", "SYS_ADMIN"], "everything": ["KILL"]}
-"""By variant, the capabilities of an agent that is not privileged; SYS_ADMIN only where it sets compute modes."""
+"""Capabilities, by variant, of an agent that is not privileged; SYS_ADMIN only where it sets compute modes."""
 HOST_PATHS = {
     "gpushare-agent": {
         "/run/gpushare",

@@ -19,7 +19,7 @@ RESTRICTED = {"type": "RuntimeDefault"}
 
 
 def constraints(variant: str, *extra: str) -> dict[str, Object]:
-    """By the ServiceAccount's name, for the one that each is for."""
+    """The constraints by the name of the ServiceAccount that each is for."""
     sets = [f"--set={value}" for value in (*VARIANTS[variant], *extra)]
     text = helm("template", "g", str(CHART), "--namespace", NAMESPACE, *sets).stdout
     found = {}

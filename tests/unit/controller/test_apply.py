@@ -27,7 +27,7 @@ from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 NODE_COUNT = 2 * AT_ONCE
 SECONDS = 0.5
-"""For each phase."""
+"""The time for each phase."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""From a cluster to the writes that it needs, and to silence."""
+"""The way from a cluster to the writes that it needs, and to silence."""
 
 import asyncio
 from dataclasses import replace
@@ -390,7 +390,7 @@ async def test_events_tell_each_change_once(kube: FakeKube, reconciler: Reconcil
 
 
 async def test_a_gpu_that_leaves_is_given_back_once(kube: FakeKube, reconciler: Reconciler) -> None:
-    """While the agent stops the daemon it says `drained` no more: that does not make the GPU the share's again."""
+    """The agent that stops the daemon says `drained` no more: that does not make the GPU the share's again."""
     await reconciler.once()
     share = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**share, "metadata": share["metadata"] | {"deletionTimestamp": "2026-02-02T00:00:00Z"}})
@@ -412,7 +412,7 @@ async def test_a_time_of_day_that_is_set_neither_shortens_nor_prolongs_a_wait(
     )
 
     async def later(seconds: float) -> bool:
-        """Whether clients are ended then."""
+        """Tells whether clients are ended then."""
         wall.now, clock.now = wall.now + seconds, clock.now + seconds
         await relist(kube, reconciler)
         await reconciler.once()

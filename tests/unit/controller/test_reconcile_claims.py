@@ -115,7 +115,7 @@ async def test_a_claim_that_fits_nowhere_is_told_once_and_in_the_share(kube: Fak
 async def test_a_template_that_a_tenant_keeps_does_not_keep_the_share(
     kube: FakeKube, reconciler: Reconciler, settings: OperatorSettings
 ) -> None:
-    """With our label and any name, or with a finalizer of the tenant's: neither is waited for."""
+    """A template with our label and any name, or with a finalizer of the tenant's: neither is waited for."""
     await settle(kube, reconciler)
     labels = {"gpushare.dev/share": "a"}
     kube.put(CLAIM_TEMPLATES, {"metadata": {"name": "mine", "namespace": "ml", "labels": labels}})

@@ -32,7 +32,7 @@ class Exposed:
 
 
 def exposed() -> list[Exposed]:
-    """In the order in which the parts register them; gpushare's own, without those of the process."""
+    """Metrics in the order in which the parts register them; gpushare's own, without those of the process."""
     parts = {
         "agent": agent.export(lambda: WITHOUT_DRIVER)[0],
         "operator": operator.export(lambda: FleetSnapshot(False, {}))[0],

@@ -1,4 +1,4 @@
-"""As much of PromQL as our rules and panels use: what it accepts is PromQL, and it says which series it reads.
+"""The part of PromQL that our rules and panels use: what it accepts is PromQL, and it says which series it reads.
 
 After prometheus.io/docs/prometheus/latest/querying: operators with precedence and vector matching, aggregations,
 functions, instant and range selectors. Types are checked where a mistake is easy: a rate wants a range, all else not.
@@ -23,7 +23,7 @@ _KEYWORDS = {"by", "without", "on", "ignoring", "group_left", "group_right", "bo
 
 
 class PromqlError(Exception):
-    """Where an expression stops being PromQL."""
+    """An error that names where an expression stops being PromQL."""
 
 
 @dataclass

@@ -19,7 +19,7 @@ def result(point: Point, outcome: str = SAME, when: str = "before") -> Result:
 
 
 def played(path: Path) -> Record:
-    """As another campaign finds it."""
+    """The record as another campaign finds it."""
     Record(path).add_scene(SCENE, Counter({OPEN: 1, REPLACE: 3}), 40.0, CODE)
     return Record(path)
 

@@ -57,7 +57,8 @@ STEPS = st.tuples(
 def test_bodies_stay_within_their_memory_and_complete_ones_stay(
     steps: list[tuple[str, str, int]],
 ) -> None:
-    """As a server has it: a body grows until it is complete, and its connection has the next one when it is removed."""
+    """The bodies change as in a server: a body grows until it is complete, and its connection has the next one when
+    it is removed."""
     bodies, most = Bodies[str](6 * LARGE), 6 * LARGE
     taken, complete = dict[str, int](), set[str]()
 

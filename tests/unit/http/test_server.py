@@ -63,7 +63,7 @@ def tls(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 async def closed(connection: Connection) -> bool:
-    """Whether the server closes within a few seconds, without an answer."""
+    """Tells whether the server closes within a few seconds, without an answer."""
     async with asyncio.timeout(5):
         try:
             return await connection[0].read() == b""

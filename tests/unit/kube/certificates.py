@@ -43,7 +43,7 @@ class Authority:
 
 
 def authority(name: str = "cluster") -> Authority:
-    """As those of some clusters: without key identifiers, which X.509's strict rules ask for."""
+    """An authority like those of some clusters: without key identifiers, which X.509's strict rules ask for."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(name, key, DAY).issuer_name(_name(name))
     signed = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)

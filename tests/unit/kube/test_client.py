@@ -225,7 +225,7 @@ async def test_a_list_watch_goes_on_after_a_silence_and_finds_what_it_missed() -
 
 
 async def test_a_watch_that_ends_at_once_is_not_begun_again_and_again() -> None:
-    """As behind a proxy that lets no stream through."""
+    """The client is as behind a proxy that lets no stream through."""
     async with serving() as (server, kube):
         server.closing.set()
         follows = asyncio.create_task(Reflector(kube, PODS, lambda: None).run())

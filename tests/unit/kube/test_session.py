@@ -27,7 +27,7 @@ LIMITS = ClientTimeout(total=20)
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of a service account."""
+    """The directory of a service account."""
     (tmp_path / "ca.crt").write_bytes(authority().pem)
     (tmp_path / "token").write_text("first")
     return tmp_path
@@ -116,7 +116,7 @@ class Server:
         self.asked, self.end = asyncio.Event(), asyncio.Event()
 
     def present(self, signed_by: Authority, **certificate: Any) -> None:
-        """To each new connection."""
+        """Presents the certificate to each new connection."""
         self.tls.load_cert_chain(*signed_by.sign(self._directory, **certificate))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -148,7 +148,7 @@ async def pod_and_server(directory: Path) -> AsyncIterator[tuple[Kube, Server, A
 
 
 def replace(path: Path, content: bytes) -> None:
-    """As the kubelet does: another file takes its place."""
+    """Replaces a file as the kubelet does: another file takes its place."""
     new = path.with_suffix(".new")
     new.write_bytes(content)
     new.rename(path)

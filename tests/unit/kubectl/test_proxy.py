@@ -17,7 +17,7 @@ from tests.unit.kubectl import stand_in
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where proxies have their sockets."""
+    """The directory in which proxies have their sockets."""
     folder = tmp_path / "t"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))

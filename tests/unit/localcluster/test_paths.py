@@ -1,4 +1,4 @@
-"""Where cache and state are, and which cluster names are refused."""
+"""The places of cache and state, and which cluster names are refused."""
 
 import pytest
 

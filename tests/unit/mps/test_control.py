@@ -202,7 +202,7 @@ def test_a_server_that_has_gone_is_not_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", ["Der Server ist bereit", "\ufffd" * 100_000], ids=["another language", "too long"])
 def test_a_status_that_is_no_word_is_a_refusal(tmp_path: Path, status: str) -> None:
-    """In state.json it would leave no room for what the agent needs."""
+    """Such a status would leave no room in state.json for what the agent needs."""
     program = answering(tmp_path, f"{status}\n501\n[0] 00:00.0, NVIDIA H200")
     with pytest.raises(RefusedError, match="get_server_status 501"):
         program.control.survey(501)

@@ -197,7 +197,7 @@ def test_the_only_gpu_is_the_granted_one_though_cuda_names_it_otherwise(librarie
 
 
 def test_errors_of_the_driver_pass(libraries: Path) -> None:
-    """Without a context, and of a device that there is not."""
+    """The driver gives these errors without a context, and for a device that does not exist."""
     program = (
         "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); cuda.cuCtxSetCurrent(ctypes.c_void_p(-1)); "
         "a, b = ctypes.c_size_t(5), ctypes.c_size_t(6); "

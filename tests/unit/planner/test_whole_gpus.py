@@ -136,7 +136,7 @@ def test_a_share_of_whole_gpus_says_so_and_that_it_has_no_limits(make: type[Make
 
 
 def test_a_gpu_becomes_whole_once_its_node_has_released_it(make: type[Make]) -> None:
-    """In the steps of every move: draining, drained, released, free."""
+    """A GPU passes the steps of every move: draining, drained, released, free."""
     shared, training = make.share("shared", age=2, gpus={"perNode": 1}), whole("training", NVIDIA, age=1)
     both = [make.assigned("shared", 0), make.assigned("shared", 1)]
     daemons = [make.daemon("shared", 0), make.daemon("shared", 1)]

@@ -72,7 +72,7 @@ def test_what_is_no_reason_at_all_makes_the_file_invalid_as_before(tmp_path: Pat
 
 
 async def test_an_unreadable_status_is_written_anew(node: FakeNode) -> None:
-    """As after a downgrade: the status is what the later agent wrote."""
+    """The case is a downgrade: the status is what the later agent wrote."""
     await node.serving()
     stored = node.kube.live(GPU_NODES, "n")
     gpus = [gpu | {"computeMode": "ExclusiveThread"} for gpu in stored["status"]["gpus"]]

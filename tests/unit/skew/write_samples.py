@@ -63,7 +63,7 @@ def without_words(schema: Any) -> Any:
 
 @asynccontextmanager
 async def node_of(directory: Path) -> AsyncIterator[FakeNode]:
-    """With both shares; its agent has not started."""
+    """A node with both shares; its agent has not started."""
     node = FakeNode(directory, FakeNvml())
     mps = asyncio.create_task(node.mps())
     node.kube.remove(GPU_SHARES, "a")
@@ -82,7 +82,7 @@ async def node_of(directory: Path) -> AsyncIterator[FakeNode]:
 
 
 async def live(node: FakeNode) -> None:
-    """Until all that is to be sampled was written."""
+    """Runs until all that is to be sampled was written."""
     node.start()
     await node.until(lambda: node.status().get("gpus"), SECONDS)
     node.kube.assign({"uuid": "GPU-0", "share": "a"}, {"uuid": "GPU-1", "share": "parts"})

@@ -9,7 +9,7 @@ from tests.cluster.harness import within
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Of a node whose links are as a Debian's, and lead nowhere on this machine."""
+    """The root of a node whose links are as a Debian's, and lead nowhere on this machine."""
     (tmp_path / "run-of-the-node" / "cdi").mkdir(parents=True)
     (tmp_path / "var").mkdir()
     (tmp_path / "var" / "run").symlink_to("/run-of-the-node")

@@ -225,11 +225,11 @@ CASES: dict[str, tuple[str, Callable[[], Body]]] = {
     ),
     "share: 49,000 unknown fields": ("gpushares", lambda: share(**{f"f{n}": [] for n in range(49_000)})),
 }
-"""By name: the endpoint's object, and how to make it."""
+"""Cases by name: the endpoint's object, and how to make it."""
 
 
 def review(body: Body) -> bytes:
-    """As an API server writes it: the uid first."""
+    """A review as an API server writes it: the uid first."""
     request = {"uid": "u-1", "kind": {"kind": "Object"}, "namespace": "shop", "operation": "CREATE", "object": body}
     whole = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
     return json.dumps(whole, separators=(",", ":")).encode()

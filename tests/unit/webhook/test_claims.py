@@ -47,7 +47,7 @@ def template(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def admitted(body: dict[str, Any], state: AdmissionData | None = None) -> dict[str, Any]:
-    """After our patch."""
+    """The pod after our patch."""
     answer = admit_claim(body, state or data())
     assert isinstance(answer, Admitted), answer
     patched: dict[str, Any] = jsonpatch.apply_patch(

@@ -41,7 +41,7 @@ def kube() -> FakeKube:
 
 @pytest.fixture
 async def sources(kube: FakeKube) -> AsyncIterator[ClusterSources]:
-    """With watches that are open."""
+    """The sources with watches that are open."""
     sources = ClusterSources(kube)  # type: ignore[arg-type]
     assert not sources.synced
     task = asyncio.create_task(sources.run())

@@ -1,4 +1,4 @@
-"""In agent and supervisor while the suite `control` runs: tells of each control command, and holds at one of them.
+"""Runs in agent and supervisor during the suite `control`: tells of each control command, and holds at one of them.
 
 Python imports it by its name from a directory on PYTHONPATH. The one to hold at is in `hold.json` beside it; whoever
 passes there renames that file to `held.json` and waits until it is gone: meanwhile the suite kills somebody.
@@ -20,7 +20,7 @@ HITS, ASKED, HELD = "hits.jsonl", "hold.json", "held.json"
 HOLD_SECONDS = 20.0
 """Nobody waits longer for a suite that has ended."""
 CARRIERS = {"gpushare.mps.control": "ControlProgram", "gpushare.mps.control_socket": "ControlSocket"}
-"""By module: the class that takes commands to the MPS daemon."""
+"""The class that takes commands to the MPS daemon, by module."""
 
 
 def role() -> str:

@@ -35,7 +35,8 @@ STAND_IN = (
 
 
 SHARED_MEMORY = 0.88
-"""Of a GPU, for the slots of a share that takes all of it; the rest is for the MPS server and what contexts take."""
+"""The part of a GPU's memory for the slots of a share that takes all of it; the rest is for the MPS server and what
+contexts take."""
 
 
 def slot_mib(gpu_mib: int, slots: int) -> int:
@@ -69,7 +70,7 @@ def errors(tenant: Tenant, names: Sequence[str]) -> list[int]:
 
 
 def ended_in_order(tenant: Tenant, name: str) -> bool:
-    """Whether an event says that the daemon terminated the pod's client. It may come after the end of the pod."""
+    """Tells whether an event says that the daemon terminated the pod's client. It may come after the end of the pod."""
     end = time.monotonic() + TOLD_SECONDS
     while time.monotonic() < end:
         if "ClientTerminated" in reasons(tenant, name):
@@ -85,7 +86,7 @@ def reasons(tenant: Tenant, name: str) -> dict[str, str]:
 
 
 def is_ours(event: dict[str, Any]) -> bool:
-    """Whether a part of gpushare recorded the event."""
+    """Tells whether a part of gpushare recorded the event."""
     reporter = event.get("reportingComponent") or event.get("source", {}).get("component", "")
     return str(reporter).startswith("gpushare")
 
@@ -150,7 +151,7 @@ def run_program(pod: Object, program: Sequence[str]) -> None:
 
 
 def _mount(pod: Object, folders: Mapping[str, tuple[str, str]]) -> None:
-    """By the volumes' names: the path of a folder on the machine, and the path in the container."""
+    """Mounts by the volumes' names: the path of a folder on the machine, and the path in the container."""
     volumes = pod["spec"].setdefault("volumes", [])
     volumes += [{"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, (path, _) in folders.items()]
     mounts = pod["spec"]["containers"][0].setdefault("volumeMounts", [])

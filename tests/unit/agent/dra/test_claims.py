@@ -34,7 +34,7 @@ class Node:
         self.pods: dict[str, Object] = {POD_UID: pod()}
         self.by_cdi = True
         self.unreachable = False
-        """Whether pods cannot be read."""
+        """Tells whether pods cannot be read."""
         self.tick_due = asyncio.Event()
         self.asked = asyncio.Event()
         """Set once the GPU was asked for."""

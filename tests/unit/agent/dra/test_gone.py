@@ -27,7 +27,7 @@ class Node:
         self.gone = GoneClaims(self.kube, self.claims, lambda: self.used, self.claims.remove, lambda: self.now)  # type: ignore[arg-type]
 
     async def after(self, seconds: float) -> bool:
-        """Whether the claim is prepared then."""
+        """Tells whether the claim is prepared then."""
         self.now += seconds
         await self.gone.give_up()
         return self.claims.get(UID) is not None

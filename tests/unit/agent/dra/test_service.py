@@ -50,7 +50,7 @@ class Hooks:
 
 @pytest.fixture
 async def served() -> AsyncIterator[tuple[DraPlugin, Hooks, Path]]:
-    """In a folder of a short name: a socket's path may have 107 bytes."""
+    """A service in a folder of a short name: a socket's path may have 107 bytes."""
     hooks = Hooks()
     with tempfile.TemporaryDirectory() as name:
         socket = Path(name) / "plugins_registry" / "gpushare.dev.sock"

@@ -1,4 +1,4 @@
-"""From one agent to the next: seen.json, and clients that ended in between without being terminated."""
+"""What passes from one agent to the next: seen.json, and clients that ended in between without being terminated."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Where the driver is found."""
+"""The places at which the driver is found."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_without_a_driver_there_are_no_libraries() -> None:
 def test_the_driver_is_found_on_every_documented_image(
     tmp_path: Path, image: str, root: str, libraries: str, programs: str
 ) -> None:
-    """Where each image has it: docs/node-images.md."""
+    """Each image has the driver where docs/node-images.md says."""
     for folder, names in ((libraries, ("libcuda.so.1", "libnvidia-ml.so.1")), (programs, EXECUTABLES)):
         (tmp_path / folder[1:]).mkdir(parents=True)
         for name in names:

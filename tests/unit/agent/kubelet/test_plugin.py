@@ -294,7 +294,7 @@ async def test_a_plugin_stops_though_its_socket_cannot_be_removed(kubelet: FakeK
 
 
 async def allocate(kubelet: FakeKubelet, *ids: str) -> Any:
-    """Of one container for each id."""
+    """Allocates for one container for each id."""
     wanted = [messages.ContainerAllocateRequest(devices_ids=[device_id]) for device_id in ids]
     return await kubelet.plugin().Allocate(messages.AllocateRequest(container_requests=wanted))
 

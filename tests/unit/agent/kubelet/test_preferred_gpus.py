@@ -21,7 +21,7 @@ def node(*numa_nodes: int | None) -> dict[str, GpuInfo]:
 
 
 def linked(infos: dict[str, GpuInfo], *groups: str) -> dict[str, GpuInfo]:
-    """With NVLink from each GPU of a group to each other of it."""
+    """GPUs with NVLink from each GPU of a group to each other of it."""
     joined = dict(infos)
     for group in groups:
         for number in group:

@@ -1,4 +1,4 @@
-"""To which containers the processes on a GPU belong, and what was granted to them."""
+"""The containers that the processes on a GPU belong to, and what was granted to them."""
 
 from typing import Any
 

@@ -77,7 +77,7 @@ async def quiet(node: FakeNode) -> None:
 
 
 async def test_a_gate_follows_the_supervisor_without_waiting_for_a_tick(node: FakeNode) -> None:
-    """Of an agent whose next tick, reading of NVML and of the kubelet are a minute away."""
+    """The agent's next tick, reading of NVML and of the kubelet are a minute away."""
     await node.stop()
     node.seldom, node.only_files, node.supervised = 60.0, True, False
     node.start()

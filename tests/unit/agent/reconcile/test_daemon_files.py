@@ -1,4 +1,4 @@
-"""Whether the node's directory has room."""
+"""The room in the node's directory."""
 
 import os
 from pathlib import Path

@@ -84,7 +84,7 @@ async def test_an_mps_pod_has_its_time_to_come_whatever_the_time_of_day(tmp_path
     planned = GpuPlan("GPU-1", "a", GpuStage.STOP, LIMITS)
 
     async def advanced(seconds: float) -> bool:
-        """Whether the GPU has been given back."""
+        """Tells whether the GPU has been given back."""
         clock.now += seconds
         (item,) = read_all(tmp_path, ModelFiles()).values()
         lifecycle.advance(SimpleNamespace(plan=planned, taken=item), ())  # type: ignore[arg-type]

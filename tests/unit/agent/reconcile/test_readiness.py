@@ -1,4 +1,4 @@
-"""Whether a GPU's daemon may serve clients: each sentence is one case."""
+"""Readiness of a GPU's daemon to serve clients: each sentence is one case."""
 
 from dataclasses import replace
 

@@ -60,7 +60,7 @@ REJECTED = {
     "message": "Node didn't have enough resource: gpushare.dev/inference, requested: 1, used: 4, capacity: 0",
     "about": {"fieldPath": ""},
 }
-"""As the kubelet of Kubernetes 1.37 writes them."""
+"""The status of a rejected pod as the kubelet of Kubernetes 1.37 writes it."""
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_container_departs_whenever_its_node_says_that_it_was_started(
 def test_clients_of_an_unseen_instance_are_ended_and_not_its_successors(
     state: dict[str, Any],
 ) -> None:
-    """As in a container that starts again: until its postStart hook has ended, the status shows the instance before."""
+    """A container starts again: until its postStart hook has ended, the status shows the instance before."""
     tracker, found = DepartureTracker(), pod()
     found["status"]["containerStatuses"][0]["state"] = state
     tracker.add_kill(kill(message="FailedPostStartHook"), {uid(1): found}, 100.0, WALL)

@@ -47,7 +47,7 @@ def test_a_heartbeat_wakes_nobody(cache: Counted) -> None:
 
 
 def test_the_view_of_a_node_is_the_same_object_until_the_node_changes(cache: Counted) -> None:
-    """By that a plan tells which nodes it has to look at again."""
+    """A plan tells by the object which nodes it has to look at again."""
     cache.nodes.put(node(1, heartbeat="1"))
     cache.gpu_nodes.put({"metadata": {"name": "n1", "resourceVersion": "1"}})
     (first,) = cache.snapshot(EPOCH).nodes

@@ -1,4 +1,4 @@
-"""Before gpushare is uninstalled, its shares are deleted and their clients waited for."""
+"""The shares are deleted, and their clients waited for, before gpushare is uninstalled."""
 
 import asyncio
 from typing import Any

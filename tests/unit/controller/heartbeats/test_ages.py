@@ -120,7 +120,8 @@ readings = st.lists(st.tuples(st.floats(0.0, 300.0), st.booleans()), min_size=1,
 
 @given(readings)
 def test_silent_is_exactly_who_did_not_renew_for_the_lease_in_watched_time(steps: list[tuple[float, bool]]) -> None:
-    """By sums of our own: a step counts twice the poll's interval at most, and the first reading is no news."""
+    """Sums of our own say the same: a step counts twice the poll's interval at most, and the first reading is no
+    news."""
     watched, waited, seen = Watched(), 0.0, False
     watched.look()
     for step, renewed in steps:

@@ -1,4 +1,4 @@
-"""From Leases to the conditions of GpuNodes, and to silence while nothing changes."""
+"""The way from Leases to the conditions of GpuNodes, and to silence while nothing changes."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -49,7 +49,7 @@ def first() -> Chain:
 
 
 def verify(chain: Chain, when: datetime, bundle: bytes | None = None) -> None:
-    """As an API server does, strictly. Raises VerificationError."""
+    """Verifies strictly, as an API server does. Raises VerificationError."""
     store = Store(x509.load_pem_x509_certificates(bundle or chain.authority[BUNDLE]))
     verifier = PolicyBuilder().store(store).time(when).build_server_verifier(x509.DNSName(NAMES[0]))
     verifier.verify(x509.load_pem_x509_certificate(chain.serving[CERTIFICATE]), [])

@@ -37,7 +37,7 @@ CONFIGURATIONS = {MUTATING_WEBHOOKS: configuration("pods"), VALIDATING_WEBHOOKS:
 
 @pytest.fixture
 def kube() -> FakeKube:
-    """As the chart leaves it: both configurations without a bundle, and no Secret."""
+    """The cluster as the chart leaves it: both configurations without a bundle, and no Secret."""
     kube = FakeKube()
     for resource, obj in CONFIGURATIONS.items():
         kube.put(resource, obj)
@@ -167,7 +167,7 @@ async def test_a_bundle_that_is_taken_away_is_back_at_once(kube: FakeKube) -> No
 
 
 async def test_it_ends_when_it_is_cancelled_at_whatever_step_a_change_arrives(kube: FakeKube) -> None:
-    """As when the Lease is lost: it must not write on."""
+    """The Lease may be lost at any step: the keeper must not write on."""
     for steps in range(12):
         task = asyncio.create_task(certificates.run(kube, Settings(), debounce_seconds=0.0))  # type: ignore[arg-type]
         await kube.followed(*CONFIGURATIONS, SECRETS)

@@ -13,7 +13,7 @@ from localcluster.paths import REPOSITORY
 PAGE = (REPOSITORY / "docs" / "workload.md").read_text()
 REFERENCE = (REPOSITORY / "docs" / "scenarios.md").read_text()
 SHARED = {"--help", "--grid", "--kind", "--iterations", "--elements", "--backend", "--seed"}
-"""In the tables that several scenarios share; a scenario may list its own all the same."""
+"""Options of the tables that several scenarios share; a scenario may list its own all the same."""
 
 
 COMMANDS = [

@@ -22,7 +22,7 @@ OLD = "2026-01-01T00:00:00.000000Z"
 
 
 def spec(kube: FakeKube) -> Object:
-    """Of the Lease."""
+    """The spec of the Lease."""
     found: Object = kube.live(LEASES, "l")["spec"]
     return found
 
@@ -242,7 +242,7 @@ async def test_a_request_that_hangs_fails_and_never_outlasts_the_deadline() -> N
 
 
 async def test_an_api_server_that_hangs_at_a_renewal_ends_the_work() -> None:
-    """On connections as in a cluster, whose requests may take 15 s each."""
+    """The connections are as in a cluster: their requests may take 15 s each."""
     renewing = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:

@@ -18,7 +18,7 @@ class Browser:
         self.epoch, self.since, self.answers = "", 0, 0
 
     def ask(self, feed: Feed) -> None:
-        """Until there is no more."""
+        """Asks until there is no more."""
         while True:
             answer = json.loads(feed.changes(self.epoch, self.since))
             self.answers += 1

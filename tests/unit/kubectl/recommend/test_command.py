@@ -19,7 +19,7 @@ SHARES = {"items": [{"metadata": {"name": "team"}, "spec": share().wire()["spec"
 
 
 def plugin(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """With a stand-in for kubectl that knows one share and no node."""
+    """The plugin with a stand-in for kubectl that knows one share and no node."""
     kubectl = stand_in.make(folder, {f"GET {GPU_SHARES.path()}": (200, SHARES)})
     command = [sys.executable, "-m", "gpushare.kubectl.main", "recommend", *arguments]
     environment = os.environ | stand_in.on_path(kubectl)

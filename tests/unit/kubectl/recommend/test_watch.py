@@ -1,4 +1,4 @@
-"""From what agents serve, again and again, to the history of a share."""
+"""The way from what agents serve, again and again, to the history of a share."""
 
 from collections.abc import Sequence
 

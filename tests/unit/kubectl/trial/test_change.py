@@ -44,7 +44,7 @@ def share(per_gpu: int = 8, **memory: Any) -> GpuShare:
 
 
 def change(share: GpuShare, *rows: TrialRow) -> dict[str, Any]:
-    """Of spec.clients; empty for none."""
+    """The change of spec.clients; empty for none."""
     patch = change_of(verdict_of(rows, timed=True), rows, share)
     if patch is None:
         return {}

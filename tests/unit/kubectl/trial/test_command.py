@@ -22,7 +22,7 @@ from tests.unit.kubectl.trial.test_manifest import JOB, POD, share, text
 
 
 class SharesOverTime:
-    """Of a cluster: the share as each list shows it; the last one stays."""
+    """The shares of a cluster: the share as each list shows it; the last one stays."""
 
     def __init__(self, *shown: dict[str, Any]) -> None:
         self.shown = list(shown)

@@ -151,8 +151,8 @@ class FakeKubectl:
 
 @dataclass
 class FakeAgent:
-    """Of node n1: after each second of a Job its copies have 100 MiB more than 1000, and the GPU is busy for 10 % more.
-    `problem`: why it cannot be read.
+    """The agent of node n1: after each second of a Job its copies have 100 MiB more than 1000, and the GPU is busy
+    for 10 % more. `problem`: why it cannot be read.
     """
 
     kubectl: FakeKubectl

@@ -33,7 +33,7 @@ FORBIDDEN = KubeError(403, "Forbidden", "no", 0.0)
 
 
 class FakeCluster:
-    """With this answer to the question for the agents of a node, and to that for an agent's metrics."""
+    """A cluster with this answer to the question for the agents of a node, and to that for an agent's metrics."""
 
     def __init__(self, agents: Any, metrics: Any = METRICS) -> None:
         self._agents, self._metrics = agents, metrics

@@ -79,7 +79,7 @@ def test_the_limits_of_a_new_daemon_are_unknown() -> None:
 
 
 def before(**values: Any) -> DaemonState:
-    """Of a daemon that serves two clients."""
+    """The state of a daemon that serves two clients."""
     usual: dict[str, Any] = {"reason": DaemonReason.READY, "control_pid": 500, "server_pid": 501, "contexts": 2}
     return DaemonState(**{"uuid": "GPU-0", "share": "inference", "heartbeat": 1.0, **usual, **values})
 

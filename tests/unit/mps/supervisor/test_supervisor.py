@@ -272,7 +272,7 @@ def test_a_client_that_outlives_its_daemon_and_keeps_the_gpu_is_named(node: Node
 
 
 def test_to_leave_takes_no_lock_that_the_interrupted_code_may_hold(tmp_path: Path) -> None:
-    """As SIGTERM may come at any moment of the loop: with a lock, the supervisor would stand still for ever."""
+    """SIGTERM may come at any moment of the loop: with a lock, the supervisor would stand still for ever."""
     supervisor = Supervisor("inference", tmp_path, None, None)  # type: ignore[arg-type]
     left = threading.Thread(target=supervisor.leave, daemon=True)
     with supervisor._leaving._cond:  # type: ignore[attr-defined]  # noqa: SLF001
@@ -339,7 +339,7 @@ def test_a_daemon_that_ended_with_its_supervisor_counts_once(node: Node) -> None
     command = [sys.executable, "-m", "gpushare.cli.main", "mps-supervisor", "--simulation", "--share", "inference"]
 
     def killed(since: float, supervisor: "subprocess.Popen[bytes]", contexts: int) -> DaemonState:
-        """As the kubelet ends a container: all of it at once."""
+        """Kills all of the supervisor at once, as the kubelet ends a container."""
         state = node.until(gpu, lambda state: state.ready and state.heartbeat > since and state.contexts == contexts)
         for pid in (supervisor.pid, state.control_pid, state.server_pid):
             _kill(pid)

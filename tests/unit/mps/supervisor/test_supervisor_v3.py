@@ -139,7 +139,7 @@ class Containers:
 
 @contextmanager
 def brokered(node: Node, gpu: GpuDir, containers: Containers | None = None) -> Iterator[Containers]:
-    """With an attach broker of its own."""
+    """A supervisor with an attach broker of its own."""
     gpu.attach.mkdir(exist_ok=True)
     gpu.broker.mkdir(exist_ok=True)
     containers, loop = containers or Containers(gpu), asyncio.new_event_loop()
@@ -333,7 +333,8 @@ def test_a_daemon_that_lists_no_client_is_not_stopped_while_nvml_shows_one(node:
 
 
 def test_a_row_that_a_client_wrote_into_the_list_counts_for_nothing(node: Node, tmp_path: Path) -> None:
-    """By its command line, which may have line breaks. PID 1 is in another container, for one."""
+    """The client writes the row by its command line, which may have line breaks. PID 1 is in another container, for
+    one."""
     forged = f'out=$($real); [ -z "$out" ] || printf \'%s\\n1,{SERVER},0,default,forged\\n\' "$out"'
     with supervised(node, programs=listing(tmp_path, forged)):
         gpu = ready(node, "V3")

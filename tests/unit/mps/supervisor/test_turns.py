@@ -162,7 +162,7 @@ def test_a_ceiling_that_could_not_be_set_is_not_trusted(stand: Stand) -> None:
 
 
 def test_the_limits_of_a_server_in_fault_are_left_alone(stand: Stand) -> None:
-    """To change them hangs the daemon."""
+    """A change of these limits hangs the daemon."""
     stand.ask(10, 1024)[0].close()
     stand.commands.status = "FAULT"
     stand.until_free()

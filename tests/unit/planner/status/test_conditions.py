@@ -39,7 +39,7 @@ def test_a_share_whose_daemons_are_verified_is_ready(make: Any) -> None:
 
 
 def _sized(make: Any, memory_mib: int) -> GpuShare:
-    """As the API has it: with the size that it was told before."""
+    """The share as the API has it, with the size that it was told before."""
     share: GpuShare = make.share()
     return share.model_copy(update={"status": GpuShareStatus(gpu_memory_mib=memory_mib)})
 

@@ -38,7 +38,7 @@ def encoded(data: dict[str, bytes]) -> dict[str, str]:
 
 
 def strict_context(bundle: bytes) -> ssl.SSLContext:
-    """As strict as an API server, and as Python 3.13 by default."""
+    """A context as strict as an API server, and as Python 3.13 by default."""
     context = ssl.create_default_context(cadata=bundle.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     return context
@@ -66,7 +66,8 @@ class Served:
         self.port, self.certificate = port, certificate
 
     async def status(self, bundle: bytes, certificate: Path | None = None) -> int:
-        """Of GET / by a client that trusts `bundle` alone. Raises aiohttp.ClientConnectorError without trust."""
+        """The status of GET / for a client that trusts `bundle` alone. Raises aiohttp.ClientConnectorError without
+        trust."""
         url, tls = f"https://127.0.0.1:{self.port}/", strict_context(bundle)
         if certificate:
             tls.load_cert_chain(certificate)
@@ -167,7 +168,7 @@ async def test_the_secret_is_followed_by_its_name_alone() -> None:
         return made
 
     def serves(made: dict[str, bytes]) -> bool:
-        """Whether a chain is served already, so that loading it again changes nothing."""
+        """Tells whether a chain is served already, so that loading it again changes nothing."""
         return not source.certificate.load(encoded(made))
 
     kube = FakeKube()

@@ -40,7 +40,7 @@ from tests.unit.webhook.reviews import (
 SECONDS = 0.1
 ANSWER_BYTES = 512 * 1024
 QUIET_SECONDS = 0.0022
-"""Of `fixed_work`, on an idle core of 2.4 GHz."""
+"""The time of `fixed_work` on an idle core of 2.4 GHz."""
 
 
 def fixed_work() -> float:

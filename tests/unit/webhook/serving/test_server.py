@@ -64,7 +64,7 @@ class RunningWebhook:
             return answer.status, await answer.text()
 
     async def review(self) -> bool:
-        """Whether a pod with a slot is admitted."""
+        """Tells whether a pod with a slot is admitted."""
         url = f"https://127.0.0.1:{self.port}/mutate-pods"
         async with (
             aiohttp.ClientSession() as http,

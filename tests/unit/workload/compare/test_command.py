@@ -37,7 +37,7 @@ def finish(*options: str) -> tuple[int, list[dict[str, Any]], str]:
 
 
 def nothing_of_it(gpu: Path, folder: Path) -> bool:
-    """Whether nothing is left: neither copies, nor a daemon, nor its directory, nor anything on the GPU."""
+    """Tells whether nothing is left: neither copies, nor a daemon, nor its directory, nor anything on the GPU."""
     monitor = open_monitor()
     assert monitor is not None
     listed = monitor.processes()

@@ -190,7 +190,7 @@ def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
 
 
 def reach(scene: Scene, end: dict[str, str], tried: list[str], actions: Sequence[Action]) -> bool:
-    """Whether somebody is held at the command. `tried`: gets the actions that it took.
+    """Tells whether somebody is held at the command. `tried`: gets the actions that it took.
 
     An action that does not lead there was beside the command by chance, as it can be with one that comes each so many
     seconds: it is tried last from now on.
@@ -217,7 +217,7 @@ def _killed(end: dict[str, str]) -> str:
 
 
 def _kill(scene: Scene, who: str) -> bool:
-    """Whether it hit anybody: a server may have been ended by what led here."""
+    """Kills, and tells whether that hit anybody: a server may have been ended by what led here."""
     if who in ("daemon", "server"):
         state = _state(scene)
         assert state, f"the daemon's state cannot be read, so no {who} was killed"
@@ -230,7 +230,7 @@ def _kill(scene: Scene, who: str) -> bool:
 
 
 def _wait_replaced(scene: Scene, killed: str, before: dict[str, Any]) -> None:
-    """Until clients that this must end have ended, so that what goes on afterwards are others."""
+    """Waits until clients that this must end have ended, so that what goes on afterwards are others."""
     ended = PIDS_OF.get(killed, ())
     wait_until(
         f"another {killed}", lambda: all(_state(scene).get(it) not in (None, 0, before.get(it)) for it in ended), 60
@@ -263,7 +263,7 @@ def _recover(scene: Scene) -> str:
 
 
 def _computes(scene: Scene, name: str) -> bool:
-    """In its present container."""
+    """Tells whether the pod computes in its present container."""
     return name in {it["metadata"]["name"] for it in scene.tenant.running()} and scene.tenant.checks(name) > 0
 
 
@@ -284,7 +284,7 @@ def _change_limits(scene: Scene) -> None:
 
 
 def _come(scene: Scene) -> None:
-    """With limits of its own, which are set for its turn."""
+    """Makes a client with limits of its own, which are set for its turn."""
     finished = [it["metadata"]["name"] for it in scene.tenant.pods() if it["status"].get("phase") == "Succeeded"]
     if finished:
         scene.tenant.kubectl.delete("pods", *finished, wait=False)
@@ -293,7 +293,7 @@ def _come(scene: Scene) -> None:
 
 
 def _depart(scene: Scene) -> None:
-    """In mid-kernel. Its grace is long enough for an agent that is started again."""
+    """Deletes a client in mid-kernel. Its grace is long enough for an agent that is started again."""
     name = scene.name("departs")
     pod = scene.tenant.pod(name, SHARE, "depart", "--role", "victim", "--kernel-ms", "100", grace=30)
     scene.tenant.start(pod)

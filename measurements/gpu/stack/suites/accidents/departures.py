@@ -14,9 +14,9 @@ from tests.cluster.node import without_agent
 
 SHARE, NEIGHBOURS, VICTIMS = "departures", 7, 13
 KERNELS_MS = (5, 20, 100, 1000)
-"""From about 10 ms on, an unguarded kill ends the neighbours."""
+"""Lengths of a kernel: from about 10 ms on, an unguarded kill ends the neighbours."""
 BATCHES = 4
-"""Of `VICTIMS` each, with every length of kernel: 208 deletions in all. A rehearsal makes do with one batch."""
+"""Batches of `VICTIMS` pods for every length of kernel: 208 deletions in all. A rehearsal makes do with one batch."""
 UNGUARDED = 4
 GRACE_SECONDS = 5
 GONE_SECONDS = 60
@@ -89,7 +89,7 @@ def delete_in_turn(tenant: Tenant, names: list[str]) -> list[float]:
 
 
 def _unguarded(harness: Harness, tenant: Tenant, kernel_ms: int) -> dict[str, Any]:
-    """Without an agent nobody terminates a client in order, so the kubelet kills it in mid-kernel."""
+    """Deletes clients that no agent terminates in order, so that the kubelet kills them in mid-kernel."""
     names = tenant.neighbours(SHARE, NEIGHBOURS, f"beside-{kernel_ms}")
     victims, deleted = start_victims(tenant, f"unguarded-{kernel_ms}", kernel_ms, UNGUARDED), 0
     with without_agent(harness):

@@ -129,7 +129,7 @@ def _restart_kubelet(scene: Scene) -> None:
 
 
 def _wedge_server(scene: Scene) -> None:
-    """Until it is reported and no more slots are offered."""
+    """Waits until the server is reported and no more slots are offered."""
     server = daemon_of(scene.harness, scene.share)["serverPid"]
     signal_in_node(scene.harness, server, "STOP")
     try:

@@ -242,7 +242,7 @@ def _all_contexts(harness: Harness, share: Share, tenant: Tenant, findings: Find
 
 
 def _terminated(tenant: Tenant, findings: Findings) -> dict[str, Any]:
-    """With `enforcement: Terminate`: how long a client keeps memory above its grant."""
+    """Measures, with `enforcement: Terminate`, how long a client keeps memory above its grant."""
     tenant.start(_pod(tenant, "taker", {"environment": {names.ENV_MEMORY: "0=garbage"}, "hold": 60}))
     taken = tenant.wait_event("taker", "client")
     ended = tenant.wait_event("taker", "error", 60)

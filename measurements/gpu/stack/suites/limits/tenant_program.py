@@ -88,7 +88,7 @@ def nested(work):
 
 
 def contexts():
-    """As many contexts as this process gets."""
+    """Makes as many contexts as this process gets."""
     made, error = [], None
     try:
         cuda = ctypes.CDLL("libcuda.so.1")

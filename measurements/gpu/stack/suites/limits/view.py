@@ -11,7 +11,7 @@ SHARE, CLIENTS, THREADS = "view", 8, 25
 FIRST_USER = 20001
 """Eight clients of as many users: one MPS server has to serve them all."""
 TOGETHER_SECONDS = 20
-"""For so long each stays a client after its checks, so that all eight are there at once."""
+"""The time that each stays a client after its checks, so that all eight are there at once."""
 START_SECONDS = 60
 
 

@@ -86,7 +86,7 @@ def _agent(harness: Harness) -> dict[str, float]:
 
 
 def _means(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
-    """For each histogram and each loop: the count, and the mean time between the two readings."""
+    """Figures of each histogram and each loop: the count, and the mean time between the two readings."""
     found = {}
     for name, total in after.items():
         family, _, labels = name.partition("_sum")

@@ -55,12 +55,12 @@ PROGRAMS = {
 """The most telling first: a run that is cut off keeps what it has, and the next one goes on."""
 STAND_INS = {"stand-in": Program(copies=(2, 4)), "again": Program(copies=(4,), repeats=2, cpu="100m")}
 TIMES = ("--seconds", "2", "--windows", "2", "--warmup", "0.6", "--start-timeout", "60")
-"""As measurements/gpu/programs/compare.py."""
+"""Options with the same times as measurements/gpu/programs/compare.py."""
 FIGURES = ("--rate-json", "rate", "--latency-json", "latency_ms")
 TRIAL_SECONDS = 300
-"""At most, of one program."""
+"""The longest trial of one program."""
 END_SECONDS = 2 * GONE_SECONDS + 10
-"""Until a trial that is interrupted has deleted its pods, at most."""
+"""The longest time until a trial that is interrupted has deleted its pods."""
 CLEAN_UP_SECONDS = 30
 """What that takes where the node is well, and then the share's deletion."""
 
@@ -149,8 +149,8 @@ def _job(tenant: Tenant, program: Program) -> Object:
 
 
 def measured(program: Program, answer: Mapping[str, Any]) -> bool:
-    """Whether a trial with just these copies, repeats and request gave figures. It leaves out copies that bring no more
-    than fewer.
+    """Tells whether a trial with just these copies, repeats and request gave figures. It leaves out copies that
+    bring no more than fewer.
     """
     plan = answer.get("plan", {})
     did = (tuple(plan.get("copies", ())), plan.get("repeats"), answer.get("cpu_of_a_pod", ""))

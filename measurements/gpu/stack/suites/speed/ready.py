@@ -51,7 +51,8 @@ def measure(harness: Harness, findings: Findings) -> None:
 
 
 def _clients(harness: Harness, gpus: int) -> dict[str, Any]:
-    """By number at once: seconds from the request that creates a pod until it has computed, over all rounds."""
+    """Times by the number of pods at once: seconds from the request that creates a pod until it has computed, over
+    all rounds."""
     most = gpus * CLIENTS_PER_GPU
     runs: dict[int, list[dict[str, Any]]] = {}
     with harness.share(CLIENTS, per_gpu=CLIENTS_PER_GPU, per_node=gpus) as share, harness.namespace() as tenant:

@@ -32,7 +32,7 @@ UNTIL_START = 20
 """Seconds for all clients to start, import CuPy and have their context."""
 END_SECONDS = 90
 AT_LEAST = 0.97
-"""Of the bare processes' rate, in the median of the rounds."""
+"""The least part of the bare processes' rate, in the median of the rounds."""
 NAMESPACES = ("--mount", "--net", "--pid", "--uts", "--ipc")
 Rates = dict[str, float]
 """Kernels per second by case."""

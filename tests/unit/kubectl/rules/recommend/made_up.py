@@ -27,7 +27,7 @@ def share(per_gpu: int = 4, memory: str = "16Gi", threads: int = 100, **more: An
 
 
 def seen(days: float, part: float = 1.0) -> Observed:
-    """For so many days before the end, in this part of the samples."""
+    """A client seen for so many days before the end, in this part of the samples."""
     return Observed(round(days * DAY / STEP * part), 7 * DAY - days * DAY)
 
 

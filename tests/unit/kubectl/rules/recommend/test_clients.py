@@ -12,7 +12,7 @@ from gpushare.kubectl.rules.recommend.sureness import Sureness
 from tests.unit.kubectl.rules.recommend.made_up import container, gpu, history, seen, share
 
 FULL = 1000
-"""Of 2016 samples."""
+"""Samples in which a GPU was full, of 2016 in all."""
 
 
 def clients_of(of: GpuShare, gpus: list[GpuPast], **more: Any) -> Any:

@@ -44,7 +44,7 @@ asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock, lambda pid: ()))
 
 @pytest.fixture
 async def poor_broker(gpu: GpuDir, daemon: FakeDaemon) -> AsyncIterator[asyncio.subprocess.Process]:
-    """With 32 descriptors."""
+    """A broker with 32 descriptors."""
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVES, str(gpu.path.parent))
     await until(gpu.attach_control.exists)
     yield running

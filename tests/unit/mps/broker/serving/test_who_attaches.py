@@ -89,7 +89,8 @@ async def test_one_process_more_than_granted_is_refused_until_another_has_ended(
 
 
 def note_termination(gpu: GpuDir, pid: int, server: int, reused: str = "") -> None:
-    """As the agent does before it asks the daemon. `reused`: whose PID was another process' then."""
+    """Notes a termination as the agent does before it asks the daemon. `reused`: whose PID was another process'
+    then."""
     started = {"client": read_start_time(pid), "server": read_start_time(server)}
     if reused:
         started[reused] = 1
