@@ -62,8 +62,8 @@ class ClaimDelivery:
 
     async def publish(self, driver: DriverVersions | None, *, by_cdi: bool) -> None:
         """Writes the ResourceSlice where it differs; removes it once nothing is offered."""
-        if not self._serving:
-            return
+        if not self._serving and self._slices.present is None:
+            return  # else it was written while the last share left
         each = [self._device(item, driver, by_cdi) for item in self._offered]
         devices = [published for published in each if published is not None]
         if not devices:
