@@ -1,6 +1,6 @@
 """How the cluster tests share one machine: how many clusters, which tests first, which name for whose cluster.
 
-Four workers for two cores: most of their time is waiting (for a Lease, a kubelet, two idle minutes). A cluster at rest
+Three workers for two cores: most of their time is waiting (for a Lease, a kubelet, two idle minutes). A cluster at rest
 takes a tenth of a core, a client's pod about one and a half seconds of CPU time from its creation to its end.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-WORKERS_PER_CORE = 2
+WORKERS_PER_CORE = 1.5
 TOGETHER = frozenset(
     {
         "tests/cluster/clients/test_client_view.py",
@@ -49,7 +49,7 @@ CLUSTER_MIB = 1536
 def workers(cores: int, available_mib: int) -> int:
     """Clusters that a machine carries at once; the memory of one more stays free."""
     by_memory = available_mib // CLUSTER_MIB - 1
-    return max(1, min(WORKERS_PER_CORE * cores, by_memory, MOST_WORKERS))
+    return max(1, min(int(WORKERS_PER_CORE * cores), by_memory, MOST_WORKERS))
 
 
 def available_mib(meminfo: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from localcluster.cluster import processes
-from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of, signal_in_node
 
 
@@ -101,16 +101,3 @@ def check_new_client(tenant: Tenant, share: Share, name: str) -> None:
     share.wait_capacity(8)
     tenant.start_replaced(tenant.pod(name, share.name, "limits"))
     assert tenant.wait_event(name, "limits")["problems"] == []
-
-
-def test_a_node_object_deleted_and_made_again_is_known_again(harness: Harness) -> None:
-    with harness.share("again", per_node=1) as share, harness.namespace() as tenant:
-        uid = harness.gpu_node()["metadata"]["uid"]
-        harness.kubectl.delete("node", NODE)
-        processes.replace(harness.layout, "kubelet", signal.SIGTERM)
-        wait_until("the node again", lambda: harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite"))
-        wait_until("a new GpuNode", lambda: harness.gpu_node()["metadata"]["uid"] != uid, 60)
-        harness.wait_component("agent")
-        share.wait_ready(seconds=90)
-        share.wait_capacity(8)
-        check_new_client(tenant, share, "after")

@@ -64,6 +64,8 @@ def seen(tenant: Tenant, name: str, share: str, **options: Any) -> dict[str, Any
 
 @pytest.mark.usefixtures("driver")
 def test_a_client_sees_its_grant_if_the_share_says_so_else_the_whole_gpu(harness: Harness) -> None:
+    harness.restart_pods("agent")  # it removes the libraries of shares before
+    harness.wait_component("agent")
     with harness.share("shown", per_node=1) as share, harness.namespace() as tenant:
         plain = seen(tenant, "plain", "shown")
         assert plain["memory"] == [70 * GIB, 80 * GIB, 80 * GIB, 42]
