@@ -123,7 +123,8 @@ class ClientTerminator:
                 file.chmod(READABLE)  # an agent of an earlier release wrote it for itself alone
             if read.value is None and not read.absent:
                 LOG.warning("GPU %s: clients terminated earlier are not known: %s", uuid, read.reason)
-            self._records[uuid] = tuple(read.value.asked) if read.value else ()
+            # Another thread may have read it meanwhile, and have asked since: what it added must not be lost.
+            self._records.setdefault(uuid, tuple(read.value.asked) if read.value else ())
         return self._records[uuid]
 
     def _save(self, uuid: Uuid, records: tuple[TerminationRecord, ...]) -> None:

@@ -1,13 +1,16 @@
 """Clients are terminated once each, also by another caller, after a lost answer, or by a restarted agent."""
 
+import logging
 import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gpushare.agent.process import processes
 from gpushare.agent.process.processes import Process
+from gpushare.agent.terminate import terminate_client
 from gpushare.agent.terminate.terminate_client import MAX_RECORDS, Attempt, ClientTerminator
 from gpushare.mps.files import write_model
 from gpushare.mps.terminations import TerminationFile
@@ -62,6 +65,31 @@ def test_no_client_is_terminated_or_returned_a_second_time(world: World) -> None
     world.terminator.terminate(GPU, [client])
     assert world.terminator.was_asked(GPU, client)
     assert world.terminator.terminate(GPU, [client]) == Attempt([])
+    assert world.ended == [10]
+
+
+class OnceAtALogLine(logging.Handler):
+    """Stands for a thread that comes between two steps of another."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__()
+        self._left = [work]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._left:
+            self._left.pop()()
+
+
+def test_a_reader_of_the_file_does_not_forget_whom_another_thread_asked_for(world: World) -> None:
+    client = world.new_client(10)
+    (world.root / GPU / "endings.json").write_text("{")  # reading it leaves a line in the log
+    between = OnceAtALogLine(lambda: world.terminator.terminate(GPU, [client]))
+    terminate_client.LOG.addHandler(between)
+    try:
+        world.terminator.was_asked(GPU, client)
+    finally:
+        terminate_client.LOG.removeHandler(between)
+    world.terminator.terminate(GPU, [client])
     assert world.ended == [10]
 
 
