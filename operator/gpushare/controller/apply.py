@@ -68,6 +68,8 @@ class Applier:
         """When a write that failed may be tried again, and its last back-off, both in seconds."""
         self._without_finalizer: set[str] = set()
         """Shares of this pass that get nothing yet that somebody would have to take back."""
+        self._without_daemon_set: set[str] = set()
+        """Shares of this pass whose DaemonSet has no answer yet, not even a refusal: no node is asked for its pods."""
         self._began_at = clock()
         """When this pass began."""
         self._begun: set[Key] = set()
@@ -98,6 +100,8 @@ class Applier:
         planned = {write.key for write in writes}
         self._retries = {key: retry for key, retry in self._retries.items() if key in planned}
         self._without_finalizer = {share for hold in writes if hold.stage is WriteStage.HOLD for share in hold.shares}
+        due = (run for run in writes if run.stage is WriteStage.RUN and self._is_due(run))
+        self._without_daemon_set = {share for run in due for share in run.shares}
         self._left_out |= planned & self._begun
         complete = True
         for phase in phases(writes):
@@ -131,11 +135,17 @@ class Applier:
         return True
 
     def _may_begin(self, write: Write) -> bool:
-        if write.key in self._begun or len(self._under_way) >= UNANSWERED_AT_MOST:
+        if write.key in self._begun or len(self._under_way) >= UNANSWERED_AT_MOST or not self._is_due(write):
             return False
+        if write.stage <= WriteStage.HOLD or write.stage is WriteStage.REPORT:
+            return True
+        if write.shares & self._without_finalizer:
+            return False
+        return write.stage is WriteStage.RUN or not write.shares & self._without_daemon_set
+
+    def _is_due(self, write: Write) -> bool:
         when, _ = self._retries.get(write.key, (0.0, 0.0))
-        gives = write.stage > WriteStage.HOLD and write.stage is not WriteStage.REPORT
-        return when <= self._began_at and not (gives and write.shares & self._without_finalizer)
+        return when <= self._began_at
 
     def _begin(self, write: Write) -> "asyncio.Task[None]":
         task = asyncio.create_task(self._try(write), name=str(write))
@@ -147,6 +157,8 @@ class Applier:
     def _ended(self, write: Write, task: "asyncio.Task[None]") -> None:
         del self._under_way[write.key]
         self._left_out.discard(write.key)
+        if write.stage is WriteStage.RUN:
+            self._without_daemon_set -= write.shares
         if not task.cancelled() and (error := task.exception()) is not None:
             self._error = self._error or error
             self._answered()

@@ -111,6 +111,24 @@ async def test_a_share_without_finalizer_gets_nothing(fleet: FakeKube, applier: 
     assert "patch gpunodes/n0" in fleet.writes
 
 
+async def test_a_node_is_not_asked_for_the_pods_of_a_daemon_set_without_an_answer(
+    fleet: FakeKube, applier: Applier, clock: Clock
+) -> None:
+    """Not even by the next pass; but once it was refused, the share goes on with what it has."""
+    fleet.fail("apply daemonsets/z-mps")
+    for _ in range(2):
+        await applier.write([*whole_plan(), label("n0", share="b")], SECONDS)
+        assert [sent for sent in fleet.writes if "nodes" in sent] == ["patch nodes/n0"]
+        fleet.writes.remove("patch nodes/n0")
+    await applier.close()
+    fleet.heal()
+    fleet.fail("apply daemonsets/z-mps", FORBIDDEN)
+    for _ in range(2):  # the second time it waits for its back-off
+        await applier.write(whole_plan(), SECONDS)
+        assert "patch gpunodes/n0" in fleet.writes
+        fleet.writes.clear()
+
+
 def template(number: int, name: str = "small") -> Write:
     return of_share(WriteStage.REACH, resource=CLAIM_TEMPLATES, name=name, namespace=f"n{number:03}")
 
