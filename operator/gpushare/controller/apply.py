@@ -54,7 +54,7 @@ class Applier:
         """`clock`: seconds, monotonic. `write_seconds`: the limit of one write.
 
         `answered` is called in the event loop when a write has ended that a plan depends on. Statuses that were written
-        are none, unless a later plan had another one: the next plan would find other counts to report, and so on.
+        are none, unless a later plan was made meanwhile: the next one would find other counts to report, and so on.
         """
         self._kube = kube
         self._cache = cache
@@ -74,8 +74,8 @@ class Applier:
         """When this pass began."""
         self._begun: set[Key] = set()
         """The writes under way when this pass began, and those begun since: no more is written there in this pass."""
-        self._left_out: set[Key] = set()
-        """Writes under way that a later pass would have sent anew."""
+        self._late: set[Key] = set()
+        """Writes under way since an earlier pass. A later plan may want something else there, or what was there."""
         self._error: BaseException | None = None
 
     @property
@@ -102,7 +102,7 @@ class Applier:
         self._without_finalizer = {share for hold in writes if hold.stage is WriteStage.HOLD for share in hold.shares}
         due = (run for run in writes if run.stage is WriteStage.RUN and self._is_due(run))
         self._without_daemon_set = {share for run in due for share in run.shares}
-        self._left_out |= planned & self._begun
+        self._late |= self._begun
         complete = True
         for phase in phases(writes):
             complete &= await self._write_phase(phase, seconds)
@@ -156,7 +156,7 @@ class Applier:
 
     def _ended(self, write: Write, task: "asyncio.Task[None]") -> None:
         del self._under_way[write.key]
-        self._left_out.discard(write.key)
+        self._late.discard(write.key)
         if write.stage is WriteStage.RUN:
             self._without_daemon_set -= write.shares
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -205,7 +205,7 @@ class Applier:
             self._without_finalizer -= write.shares
         for note in write.notes:
             self._events.record(note)
-        if write.stage is not WriteStage.REPORT or write.key in self._left_out:
+        if write.stage is not WriteStage.REPORT or write.key in self._late:
             self._answered()
 
     def _failed(self, write: Write, error: Exception) -> None:

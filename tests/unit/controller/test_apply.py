@@ -221,6 +221,18 @@ async def test_a_status_that_an_earlier_one_kept_back_leads_to_a_plan(clock: Clo
     assert kube.writes == ["apply gpushares/a/status"]
 
 
+async def test_a_status_that_no_later_plan_wants_leads_to_a_plan(clock: Clock, answered: asyncio.Event) -> None:
+    """The later plan wanted the status that was known by then, which the answer makes an outdated one."""
+    kube = LateKube()
+    kube.put(GPU_SHARES, {"metadata": {"name": "a"}})
+    applier = applier_of(kube, clock, answered, WRITE_SECONDS)
+    await applier.write([status()], SECONDS / 10)
+    await applier.write([], SECONDS / 10)
+    async with asyncio.timeout(30):
+        await answered.wait()
+    assert kube.writes == ["apply gpushares/a/status"]
+
+
 async def test_silent_nodes_of_all_slots_hold_up_no_status(fleet: FakeKube, applier: Applier) -> None:
     fleet.fail("patch nodes")
     assert not await applier.write(whole_plan(), SECONDS)
