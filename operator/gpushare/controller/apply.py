@@ -21,7 +21,7 @@ from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.events import FleetEvents
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import Key, Write, WriteStage
-from gpushare.kube.client import API_ERRORS, Kube, KubeError
+from gpushare.kube.client import API_ERRORS, Kube, KubeError, Resource
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 16
@@ -31,7 +31,8 @@ BEFORE_STATUSES = 4 * AT_ONCE
 STATUS_TURN = 2
 """The turn of a status in a larger plan: after a label and an assignment."""
 UNANSWERED_AT_MOST = 64
-"""Writes under way in all. When so many are, the API server answers nobody, and nothing is begun until one ends."""
+"""Writes under way to objects of one kind. When so many are, they are not answered, as where an admission webhook is
+silent, and nothing of this kind is begun until one ends."""
 WRITE_SECONDS = 30.0
 """The limit of one write, with the waits that a busy API server asks for."""
 FIRST_BACKOFF = 1.0
@@ -64,6 +65,8 @@ class Applier:
         self._answered = answered
         self._write_seconds = write_seconds
         self._under_way: dict[Key, tuple[Write, asyncio.Task[None]]] = {}
+        self._by_kind: Counter[Resource] = Counter()
+        """How many writes are under way, by kind."""
         self._retries: dict[Key, tuple[float, float]] = {}
         """When a write that failed may be tried again, and its last back-off, both in seconds."""
         self._without_finalizer: set[str] = set()
@@ -135,7 +138,9 @@ class Applier:
         return True
 
     def _may_begin(self, write: Write) -> bool:
-        if write.key in self._begun or len(self._under_way) >= UNANSWERED_AT_MOST or not self._is_due(write):
+        if write.key in self._begun or self._by_kind[write.resource] >= UNANSWERED_AT_MOST:
+            return False
+        if not self._is_due(write):
             return False
         if write.stage <= WriteStage.HOLD or write.stage is WriteStage.REPORT:
             return True
@@ -151,11 +156,13 @@ class Applier:
         task = asyncio.create_task(self._try(write), name=str(write))
         self._begun.add(write.key)
         self._under_way[write.key] = write, task
+        self._by_kind[write.resource] += 1
         task.add_done_callback(lambda _: self._ended(write, task))
         return task
 
     def _ended(self, write: Write, task: "asyncio.Task[None]") -> None:
         del self._under_way[write.key]
+        self._by_kind[write.resource] -= 1
         self._late.discard(write.key)
         if write.stage is WriteStage.RUN:
             self._without_daemon_set -= write.shares

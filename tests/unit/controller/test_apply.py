@@ -250,6 +250,18 @@ async def test_writes_without_an_answer_are_bounded(fleet: FakeKube, applier: Ap
     await applier.close()
 
 
+async def test_nodes_without_an_answer_hold_up_no_other_kind(fleet: FakeKube, applier: Applier) -> None:
+    """As where an admission webhook for nodes alone is silent."""
+    fleet.fail("patch nodes")
+    nodes = [label(f"n{number}") for number in range(2 * UNANSWERED_AT_MOST)]
+    for _ in range(UNANSWERED_AT_MOST // AT_ONCE):
+        await applier.write(nodes, SECONDS / 5)
+    assert len(applier.unanswered) == UNANSWERED_AT_MOST
+    await applier.write([*nodes, of_share(WriteStage.HOLD), status()], SECONDS / 5)
+    assert fleet.writes[UNANSWERED_AT_MOST:] == ["apply gpushares/a", "apply gpushares/a/status"]
+    await applier.close()
+
+
 async def test_a_write_without_an_answer_is_given_up_after_its_time(
     fleet: FakeKube, clock: Clock, answered: asyncio.Event
 ) -> None:
