@@ -39,6 +39,8 @@ FIRST_BACKOFF = 1.0
 CONFLICT_BACKOFF = 0.25
 """The first back-off after a conflict: the newer object is on its way to the cache."""
 LAST_BACKOFF = 300.0
+LAST_CONFLICT_BACKOFF = 16.0
+"""An object that changes all the time is met between two changes by many attempts, not by long waits."""
 
 
 class Applier:
@@ -219,7 +221,7 @@ class Applier:
         conflict = isinstance(error, KubeError) and error.conflict
         first = CONFLICT_BACKOFF if conflict else FIRST_BACKOFF
         _, last = self._retries.get(write.key, (0.0, first / 2))
-        backoff = min(last * 2, LAST_BACKOFF)
+        backoff = min(last * 2, LAST_CONFLICT_BACKOFF if conflict else LAST_BACKOFF)
         pause = max(backoff, getattr(error, "retry_after", 0.0))
         self._retries[write.key] = self._clock() + pause, backoff
         LOG.log(logging.INFO if conflict else logging.WARNING, "%s failed, again in %.3g s: %s", write, pause, error)

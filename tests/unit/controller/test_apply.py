@@ -346,6 +346,17 @@ async def test_a_write_that_fails_again_waits_twice_as_long(fleet: FakeKube, app
     assert applier.retry_seconds() is None, "no longer wanted"
 
 
+async def test_an_object_that_always_changes_is_tried_each_16_s(
+    fleet: FakeKube, applier: Applier, clock: Clock
+) -> None:
+    pauses = []
+    for _ in range(9):
+        await applier.write([label("n0", version="1")], SECONDS)
+        pauses.append(applier.retry_seconds())
+        clock.now += pauses[-1] or 0.0
+    assert pauses == [0.25, 0.5, 1, 2, 4, 8, 16, 16, 16]
+
+
 async def test_a_due_write_under_way_leads_to_no_plan(fleet: FakeKube, applier: Applier, clock: Clock) -> None:
     fleet.fail("patch nodes/n0", FORBIDDEN)
     await applier.write([label("n0")], SECONDS)
