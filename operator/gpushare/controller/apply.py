@@ -31,8 +31,10 @@ BEFORE_STATUSES = 4 * AT_ONCE
 STATUS_TURN = 2
 """The turn of a status in a larger plan: after a label and an assignment."""
 UNANSWERED_AT_MOST = 64
-"""Writes under way to objects of one kind. When so many are, they are not answered, as where an admission webhook is
-silent, and nothing of this kind is begun until one ends."""
+"""Writes under way in all, of `session.MAX_CONNECTIONS`, which lists and events need, too. When so many are, the API
+server answers nobody, and nothing is begun until one ends."""
+UNANSWERED_OF_KIND = 32
+"""Writes under way to objects of one kind: more leave too few to others where an admission webhook is silent."""
 WRITE_SECONDS = 30.0
 """The limit of one write, with the waits that a busy API server asks for."""
 FIRST_BACKOFF = 1.0
@@ -140,9 +142,9 @@ class Applier:
         return True
 
     def _may_begin(self, write: Write) -> bool:
-        if write.key in self._begun or self._by_kind[write.resource] >= UNANSWERED_AT_MOST:
+        if len(self._under_way) >= UNANSWERED_AT_MOST or self._by_kind[write.resource] >= UNANSWERED_OF_KIND:
             return False
-        if not self._is_due(write):
+        if write.key in self._begun or not self._is_due(write):
             return False
         if write.stage <= WriteStage.HOLD or write.stage is WriteStage.REPORT:
             return True

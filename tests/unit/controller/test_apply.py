@@ -12,6 +12,7 @@ from gpushare.controller.apply import (
     CONFLICT_BACKOFF,
     FIRST_BACKOFF,
     UNANSWERED_AT_MOST,
+    UNANSWERED_OF_KIND,
     WRITE_SECONDS,
     Applier,
     in_turns,
@@ -242,9 +243,12 @@ async def test_silent_nodes_of_all_slots_hold_up_no_status(fleet: FakeKube, appl
 
 
 async def test_writes_without_an_answer_are_bounded(fleet: FakeKube, applier: Applier) -> None:
-    fleet.fail("patch")
+    fleet.fail()
     for _ in range(UNANSWERED_AT_MOST // AT_ONCE + 1):
-        complete = await applier.write([label(f"n{number}") for number in range(2 * UNANSWERED_AT_MOST)], SECONDS)
+        names = [f"n{number}" for number in range(UNANSWERED_AT_MOST)]
+        complete = await applier.write(
+            [*map(label, names), *map(assignment, names), *map(template, range(NODE_COUNT))], SECONDS
+        )
     assert complete, "there is nothing to plan again for, before one is answered"
     assert len(applier.unanswered) == len(fleet.writes) == UNANSWERED_AT_MOST
     await applier.close()
@@ -253,12 +257,12 @@ async def test_writes_without_an_answer_are_bounded(fleet: FakeKube, applier: Ap
 async def test_nodes_without_an_answer_hold_up_no_other_kind(fleet: FakeKube, applier: Applier) -> None:
     """As where an admission webhook for nodes alone is silent."""
     fleet.fail("patch nodes")
-    nodes = [label(f"n{number}") for number in range(2 * UNANSWERED_AT_MOST)]
-    for _ in range(UNANSWERED_AT_MOST // AT_ONCE):
+    nodes = [label(f"n{number}") for number in range(2 * UNANSWERED_OF_KIND)]
+    for _ in range(UNANSWERED_OF_KIND // AT_ONCE):
         await applier.write(nodes, SECONDS / 5)
-    assert len(applier.unanswered) == UNANSWERED_AT_MOST
+    assert len(applier.unanswered) == UNANSWERED_OF_KIND
     await applier.write([*nodes, of_share(WriteStage.HOLD), status()], SECONDS / 5)
-    assert fleet.writes[UNANSWERED_AT_MOST:] == ["apply gpushares/a", "apply gpushares/a/status"]
+    assert fleet.writes[UNANSWERED_OF_KIND:] == ["apply gpushares/a", "apply gpushares/a/status"]
     await applier.close()
 
 
