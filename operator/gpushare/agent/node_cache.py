@@ -109,10 +109,12 @@ class NodeCache:
         if known is not None and known[0] == obj:
             return known
         try:
-            return obj, GpuShare.model_validate(obj)
-        except ValidationError as error:
+            share = GpuShare.model_validate(obj)
+            share.read_amounts()
+        except ValueError as error:  # a ValidationError too
             LOG.warning("GpuShare %s is ignored: %s", key[1], error)
             return obj, None
+        return obj, share
 
 
 def _readable(gpu_node: Object) -> GpuNode:

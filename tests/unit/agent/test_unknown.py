@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from gpushare.agent.health import REFUSED_SECONDS
 from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.reconcile.lifecycle import remove
@@ -9,17 +11,19 @@ from gpushare.agent.status.status import WAITING_FOR_CLIENTS
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import GpuNode
-from gpushare.kube.client import GPU_NODES, PODS, KubeError, Object
+from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, KubeError, Object
 from gpushare.kube.resources import LEASES
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.layout import gpu_dir
 from gpushare.planner.model import NodeView
 from gpushare.planner.selection.refusals import FoundGpu, foreign_compute_mode
-from tests.unit.agent.fake_node import FakeNode
+from tests.unit.agent.fake_node import SHARE, FakeNode
 from tests.unit.agent.observed_pods import uid
 from tests.unit.agent.test_whole_gpus import NVIDIA, giving
 
 CONTAINER = "ab" * 32
+FRACTION = "900000.000000001Ti"
+"""No whole number of bytes, which the schema's floats do not see."""
 SETTLE_SECONDS = 2.5
 """Time for all that an agent would do by mistake: several of its turns and reports."""
 STATUS_SECONDS = 0.6
@@ -198,3 +202,20 @@ async def test_no_status_takes_the_agents_own_compute_mode_for_somebody_elses(no
     assert await reported(ComputeMode.EXCLUSIVE_PROCESS) is None
     remove(directory)
     assert await reported(ComputeMode.DEFAULT) is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"memory": {"default": FRACTION, "max": "16Gi"}}, {"memory": {"default": "1Gi", "max": FRACTION}}],
+    ids=["what a client gets", "the most that one gets"],
+)
+async def test_a_share_with_an_amount_that_cannot_be_read_is_as_one_not_known(node: FakeNode, spec: Object) -> None:
+    """As a share that another release wrote: its GPUs stay as they are, and no agent ends."""
+    await node.serving()
+    clients = {**SHARE["spec"]["clients"], **spec}
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": clients}})
+    await node.until(lambda: node.decided["GPU-0"].share is None)
+    await node.ticks(2)
+    assert node.decided["GPU-0"].plan.limits is not None
+    node.kube.put(GPU_SHARES, SHARE)
+    await node.until(lambda: len(node.kubelet.ids()) == 4)
