@@ -68,23 +68,25 @@ def judge(program: Path, remark: str) -> int:
     """Runs the dashboard's queries over the recorded run, prints what is wrong, and writes RESULT. 1: something is."""
     record = json.loads(RECORD.read_text())
     start, end = record["start"], record["end"]
-    happened = [(it["at"], it["what"]) for it in record["happenings"]]
+    happened = [(happening["at"], happening["what"]) for happening in record["happenings"]]
     with running(program, Path(record["data"])) as prometheus:
         window = panels.Window(start, end)
         shares = prometheus.values_of("share", "gpushare_share_condition", start, end)
         shown = panels.show(chart.dashboard(), window, {"share": shares}, prometheus.range)
         fired = alerts.judge(prometheus.range(alerts.FIRING, start, end, 15.0), happened, ACCIDENTS)
         cost = costs(prometheus, JOB, start, end)
-    found = report(record | {"remark": remark}, shown, fired, cost)
+    result = report(record | {"remark": remark}, shown, fired, cost)
     draw(shown, start, end, 2 * panels.DEFAULT_SCRAPE_SECONDS, PICTURE)
-    RESULT.write_text(json.dumps(found, indent=2) + "\n")
+    RESULT.write_text(json.dumps(result, indent=2) + "\n")
     print("\n".join(panels.table(shown)))
-    for it in fired:
-        print(f"{it.alert} at {it.start - start:.0f} s for {it.end - it.start:.0f} s: {it.because or 'FALSE'}")
-    wrong = len(found["empty"]) + found["sameLegend"] + len(found["falseAlerts"])
+    for alert in fired:
+        lasted = alert.end - alert.start
+        print(f"{alert.alert} at {alert.start - start:.0f} s for {lasted:.0f} s: {alert.because or 'FALSE'}")
+    wrong = len(result["empty"]) + result["sameLegend"] + len(result["falseAlerts"])
     print(
-        f"{len(shown)} panels, {len(found['empty'])} queries without data, {found['sameLegend']} legends that collide, "
-        f"{len(fired)} alerts, false: {found['falseAlerts'] or 'none'}; {RESULT.relative_to(REPOSITORY)}"
+        f"{len(shown)} panels, {len(result['empty'])} queries without data, "
+        f"{result['sameLegend']} legends that collide, "
+        f"{len(fired)} alerts, false: {result['falseAlerts'] or 'none'}; {RESULT.relative_to(REPOSITORY)}"
     )
     return 1 if wrong else 0
 

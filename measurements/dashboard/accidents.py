@@ -100,9 +100,9 @@ class Accidents:
 
     def undo_due(self) -> None:
         now = time.monotonic()
-        for it in [it for it in self._undo if now > it[0]]:
-            self._undo.remove(it)
-            self._attempt(it[1])
+        for entry in [entry for entry in self._undo if now > entry[0]]:
+            self._undo.remove(entry)
+            self._attempt(entry[1])
 
     def undo_all(self) -> None:
         for _, undo in self._undo:
@@ -144,14 +144,14 @@ class Accidents:
         """NVML lists a process of a pod on the GPU as one that is no MPS client."""
         name = self._name("stray")
         self._tenant.start(self._tenant.pod(name, share.name, command=["sleep", "3600"], grace=1))
-        found = wait_until(
+        pids = wait_until(
             f"the process of {name}", lambda: self._sleeping(name), 20, lambda: self._tenant.explain(name)
         )
         uuid = node.daemon_of(self._harness, share)["uuid"]
-        self._ask("add_process", uuid=uuid, pid=found[0], memory_mib=700)
+        self._ask("add_process", uuid=uuid, pid=pids[0], memory_mib=700)
 
         def undo() -> None:
-            self._ask("remove_process", uuid=uuid, pid=found[0])
+            self._ask("remove_process", uuid=uuid, pid=pids[0])
             self._tenant.kubectl.delete("pod", name, wait=False)
 
         self._later(200, undo)

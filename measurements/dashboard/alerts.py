@@ -32,7 +32,7 @@ def judge(
     firing: Sequence[Series], happened: Sequence[tuple[float, str]], meant: Mapping[str, frozenset[str]]
 ) -> list[Fired]:
     """`happened`: (Unix seconds, accident). `meant`: by accident, the alerts that are right to fire after it."""
-    found = []
+    fired_alerts = []
     for series in firing:
         labels = {key: value for key, value in series.labels.items() if key not in ("__name__", "alertstate")}
         alert = labels.pop("alertname")
@@ -42,16 +42,16 @@ def judge(
                 for at, what in sorted(happened, reverse=True)
                 if start - LOOKBACK_SECONDS <= at <= start and alert in meant.get(what, ())
             ]
-            found.append(Fired(alert, labels, start, end, tuple(dict.fromkeys(because))))
-    return sorted(found, key=lambda it: (it.start, it.alert))
+            fired_alerts.append(Fired(alert, labels, start, end, tuple(dict.fromkeys(because))))
+    return sorted(fired_alerts, key=lambda fired: (fired.start, fired.alert))
 
 
 def stretches(times: Sequence[float]) -> list[tuple[float, float]]:
     """First and last of each run of times that are no further apart than GAP_SECONDS."""
-    found: list[tuple[float, float]] = []
+    spans: list[tuple[float, float]] = []
     for at in times:
-        if found and at - found[-1][1] <= GAP_SECONDS:
-            found[-1] = (found[-1][0], at)
+        if spans and at - spans[-1][1] <= GAP_SECONDS:
+            spans[-1] = (spans[-1][0], at)
         else:
-            found.append((at, at))
-    return found
+            spans.append((at, at))
+    return spans

@@ -73,7 +73,7 @@ class Life:
         self.happenings.append(Happening(round(time.time(), 1), what, detail))
 
     def told(self) -> list[dict[str, Any]]:
-        return [asdict(it) for it in self.happenings]
+        return [asdict(happening) for happening in self.happenings]
 
     def _befall(self, accidents: Accidents, what: str) -> None:
         try:

@@ -86,8 +86,8 @@ def _panel(panel: Mapping[str, Any], window: Window, variables: Mapping[str, Seq
     empty: list[str] = []
     for target in panel["targets"]:
         own = window.of(target)
-        found = ask(expanded(target["expr"], own, variables), own.start, own.end, own.step)
-        drawn = [_line(target, series) for series in found]
+        answer = ask(expanded(target["expr"], own, variables), own.start, own.end, own.step)
+        drawn = [_line(target, series) for series in answer]
         drawn = [line for line in drawn if line.points]
         lines += drawn
         if not drawn:
@@ -98,7 +98,7 @@ def _panel(panel: Mapping[str, Any], window: Window, variables: Mapping[str, Seq
 
 def expanded(query: str, window: Window, variables: Mapping[str, Sequence[str]]) -> str:
     """The query that Prometheus gets. Raises KeyError for a variable that the dashboard lacks."""
-    known = {name: f"({'|'.join(re.escape(it) for it in values)})" for name, values in variables.items()}
+    known = {name: f"({'|'.join(re.escape(value) for value in values)})" for name, values in variables.items()}
     known["__rate_interval"] = f"{window.rate_interval:g}s"
     known["__interval"] = f"{window.step:g}s"
     return re.sub(r"\$(\w+)", lambda match: known[match[1]], query)

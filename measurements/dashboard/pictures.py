@@ -61,12 +61,12 @@ def _panel(panel: Shown, axes: Axes, start: float, step: float) -> None:
 
 def _pieces(line: Line, start: float, step: float) -> list[tuple[list[float], list[float]]]:
     """(minutes, values) of each stretch without a gap."""
-    found: list[tuple[list[float], list[float]]] = []
+    pieces: list[tuple[list[float], list[float]]] = []
     last = None
     for at, value in line.points:
         if last is None or at - last > GAP_STEPS * step:
-            found.append(([], []))
-        found[-1][0].append((at - start) / 60)
-        found[-1][1].append(value)
+            pieces.append(([], []))
+        pieces[-1][0].append((at - start) / 60)
+        pieces[-1][1].append(value)
         last = at
-    return found
+    return pieces

@@ -22,12 +22,12 @@ COSTS = {
 def costs(prometheus: Prometheus, job: str, start: float, end: float) -> dict[str, dict[str, float]]:
     """Figures of the scrapes, by figure and container: samples of a scrape at most, 99th percentile of its seconds,
     scrapes that failed."""
-    found = {}
+    figures = {}
     for name, query in COSTS.items():
         asked = query.format(job=job, window=f"{int(end - start)}s")
         answer = prometheus.ask("query", query=asked, time=str(end))["result"]
-        found[name] = {it["metric"].get("container", "all"): float(it["value"][1]) for it in answer}
-    return found
+        figures[name] = {sample["metric"].get("container", "all"): float(sample["value"][1]) for sample in answer}
+    return figures
 
 
 def panel(shown: Shown) -> dict[str, Any]:
@@ -89,13 +89,14 @@ def report(
     return {
         "what": "python -m measurements.dashboard; see its documentation",
         "environment": environment(record),
-        "panels": [panel(it) for it in panels],
-        "empty": [query for it in panels for query in it.empty],
-        "sameLegend": sum(len(it.collisions) for it in panels),
-        "alerts": [alert(it, start) for it in fired],
-        "falseAlerts": sorted({it.alert for it in fired if it.false}),
+        "panels": [panel(shown) for shown in panels],
+        "empty": [query for shown in panels for query in shown.empty],
+        "sameLegend": sum(len(shown.collisions) for shown in panels),
+        "alerts": [alert(firing, start) for firing in fired],
+        "falseAlerts": sorted({firing.alert for firing in fired if firing.false}),
         "happenings": [
-            {"at": round(it["at"] - start), "what": it["what"], "detail": it["detail"]} for it in record["happenings"]
+            {"at": round(happening["at"] - start), "what": happening["what"], "detail": happening["detail"]}
+            for happening in record["happenings"]
         ],
         "scrapes": cost,
     }

@@ -59,12 +59,12 @@ class Clients:
     def ask(self, line: str, of: int | None = None) -> list[dict[str, Any]]:
         """The answers of the first `of` of them, or of all."""
         asked = self._all[:of]
-        for one in asked:
-            one.ask(line)
+        for client in asked:
+            client.ask(line)
         return self._answers(asked)
 
     def _answers(self, asked: Sequence[Client]) -> list[dict[str, Any]]:
-        answers = [one.answer() for one in asked]
+        answers = [client.answer() for client in asked]
         if errors := [answer["error"] for answer in answers if "error" in answer]:
             raise RuntimeError(f"{len(errors)} of {len(answers)} processes: {errors[0]}; see their standard error")
         return answers
@@ -76,5 +76,5 @@ class Clients:
         self.end()
 
     def end(self) -> None:
-        for one in self._all:
-            one.end()
+        for client in self._all:
+            client.end()

@@ -43,36 +43,39 @@ class Minutes:
         by_minute: dict[int, list[Sample]] = defaultdict(list)
         for sample in samples:
             by_minute[int(sample.at // 60)].append(sample)
-        found, before = cls(), 0.0
+        minutes, before = cls(), 0.0
         for minute, taken in sorted(by_minute.items())[:-1]:
-            found.load[minute] = (median(it.clients for it in taken), median(it.shares for it in taken))
+            minutes.load[minute] = (
+                median(sample.clients for sample in taken),
+                median(sample.shares for sample in taken),
+            )
             for key, life, value in (
                 *_of_processes(taken, cluster),
                 *_of_node(taken, cluster),
                 *_of_requests(taken, cluster, (taken[-1].at - before) / 60),
             ):
-                found.series.setdefault(key, {}).setdefault(life, {})[minute] = round(value, 2)
+                minutes.series.setdefault(key, {}).setdefault(life, {})[minute] = round(value, 2)
             before = taken[-1].at
-        return found
+        return minutes
 
 
 def _of_processes(taken: list[Sample], cluster: str) -> Iterator[tuple[Key, str, float]]:
     lives: dict[tuple[str, str], list[Process]] = defaultdict(list)
-    for it in (it for sample in taken for it in sample.processes):
-        lives[it.part, it.life].append(it)
+    for process in (process for sample in taken for process in sample.processes):
+        lives[process.part, process.life].append(process)
     for (part, life), seen in lives.items():
-        yield (part, "memory"), f"{cluster} {life}", median(it.rss for it in seen)
-        yield (part, "file descriptors"), f"{cluster} {life}", median(it.descriptors for it in seen)
-        yield (part, "threads"), f"{cluster} {life}", median(it.threads for it in seen)
+        yield (part, "memory"), f"{cluster} {life}", median(process.rss for process in seen)
+        yield (part, "file descriptors"), f"{cluster} {life}", median(process.descriptors for process in seen)
+        yield (part, "threads"), f"{cluster} {life}", median(process.threads for process in seen)
 
 
 def _of_node(taken: list[Sample], cluster: str) -> Iterator[tuple[Key, str, float]]:
-    yield (NODE, "disk"), cluster, median(it.kilobytes for it in taken)
-    yield (NODE, "files"), cluster, median(it.files for it in taken)
-    yield (NODE, "GpuNode"), cluster, median(it.gpu_node for it in taken)
+    yield (NODE, "disk"), cluster, median(sample.kilobytes for sample in taken)
+    yield (NODE, "files"), cluster, median(sample.files for sample in taken)
+    yield (NODE, "GpuNode"), cluster, median(sample.gpu_node for sample in taken)
 
 
 def _of_requests(taken: list[Sample], cluster: str, minutes: float) -> Iterator[tuple[Key, str, float]]:
     for part in WRITING:
-        yield (part, "API writes"), cluster, sum(it.writes.get(part, 0) for it in taken) / minutes
-        yield (part, "events"), cluster, sum(it.events.get(part, 0) for it in taken) / minutes
+        yield (part, "API writes"), cluster, sum(sample.writes.get(part, 0) for sample in taken) / minutes
+        yield (part, "events"), cluster, sum(sample.events.get(part, 0) for sample in taken) / minutes

@@ -42,17 +42,17 @@ def _panel(axes: Axes, series: Mapping[Key, Sequence[Row]], keys: Sequence[Key],
     highest = 0.0
     for number, key in enumerate(keys):
         label: str | None = key[1] if key[0] == NODE else key[0]
-        for _, rows in groupby(series.get(key, ()), key=lambda it: it.life):
+        for _, rows in groupby(series.get(key, ()), key=lambda row: row.life):
             for piece in _pieces(list(rows)):
                 axes.plot(
-                    [it.hour for it in piece],
-                    [it.value for it in piece],
+                    [row.hour for row in piece],
+                    [row.value for row in piece],
                     color=PROCESSES[number],
                     linewidth=0.9,
                     label=label,
                 )
                 label = None
-                highest = max(highest, *(it.value for it in piece))
+                highest = max(highest, *(row.value for row in piece))
     part, what = keys[0]
     unit = f", {UNITS[what]}" if UNITS[what] else ""
     axes.set_title(f"{part}: {what}{unit}" if len(keys) == 1 else f"{what}{unit}", fontsize="small", loc="left")
@@ -64,10 +64,10 @@ def _panel(axes: Axes, series: Mapping[Key, Sequence[Row]], keys: Sequence[Key],
 
 def _pieces(rows: Sequence[Row]) -> list[list[Row]]:
     """Minutes that follow each other: between two parts of the life nothing is drawn."""
-    found: list[list[Row]] = []
+    pieces: list[list[Row]] = []
     for row in rows:
-        if found and row.hour - found[-1][-1].hour < 5 / 60:
-            found[-1].append(row)
+        if pieces and row.hour - pieces[-1][-1].hour < 5 / 60:
+            pieces[-1].append(row)
         else:
-            found.append([row])
-    return found
+            pieces.append([row])
+    return pieces

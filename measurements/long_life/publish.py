@@ -27,26 +27,26 @@ def page(stretches: Sequence[tuple[Stretch, Minutes]]) -> str:
     tables = {
         "life": _life(stretches),
         "ages": _ages(rows(stretches)),
-        "stretches": _stretches([it for it, _ in stretches]),
+        "stretches": _stretches([stretch for stretch, _ in stretches]),
     }
     return filled(PAGE.read_text(), {name: "\n".join(lines) for name, lines in tables.items()})
 
 
 def _life(stretches: Sequence[tuple[Stretch, Minutes]]) -> Iterator[str]:
     """How many series there are of each verdict, and those of which something can be said and that are not flat."""
-    hours = sum(it.minutes for it, _ in stretches) / 60
+    hours = sum(stretch.minutes for stretch, _ in stretches) / 60
     trends = {key: trend(points) for key, points in rows(stretches).items()}
-    known = {key: it for key, it in sorted(trends.items(), key=_order) if it is not None}
-    verdicts = [it.verdict for it in known.values()]
-    counts = [f"{verdicts.count(it)} {it}" for it in Verdict if it in verdicts]
+    known = {key: line for key, line in sorted(trends.items(), key=_order) if line is not None}
+    verdicts = [line.verdict for line in known.values()]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in Verdict if verdict in verdicts]
     yield f"So far: {hours:.1f} hours, {len(known)} series: {', '.join(counts)}. Those that grow or fall:"
     yield ""
     yield from head_of("part", "what", "level", "slope per hour", "processes", "hours after warm-up")
-    for (part, what), it in known.items():
-        if it.verdict in (Verdict.GROWS, Verdict.FALLS):
+    for (part, what), line in known.items():
+        if line.verdict in (Verdict.GROWS, Verdict.FALLS):
             unit = f" {UNITS[what]}" if UNITS[what] else ""
-            slope = f"{round(it.slope, 6) + 0.0:+.3g} ± {round(it.margin, 6):.2g}"
-            yield line_of(part, what, f"{it.level:.4g}{unit}", slope, str(it.lives), f"{it.hours:.1f}")
+            slope = f"{round(line.slope, 6) + 0.0:+.3g} ± {round(line.margin, 6):.2g}"
+            yield line_of(part, what, f"{line.level:.4g}{unit}", slope, str(line.lives), f"{line.hours:.1f}")
 
 
 def _order(entry: tuple[Key, object]) -> tuple[int, str]:
@@ -56,12 +56,14 @@ def _order(entry: tuple[Key, object]) -> tuple[int, str]:
 
 def _ages(series: Mapping[Key, Sequence[Row]]) -> Iterator[str]:
     """A row for each part: the mean of each of its first whole half hours."""
-    found = {part: _ages_of(points)[:AGES] for (part, what), points in series.items() if what == "memory"}
-    longest = max(map(len, found.values()), default=0)
-    yield from head_of("part", *(f"{HALF_HOUR * it} to {HALF_HOUR * (it + 1)} min" for it in range(longest)))
-    for part, means in sorted(found.items()):
+    means_by_part = {part: _ages_of(points)[:AGES] for (part, what), points in series.items() if what == "memory"}
+    longest = max(map(len, means_by_part.values()), default=0)
+    yield from head_of(
+        "part", *(f"{HALF_HOUR * number} to {HALF_HOUR * (number + 1)} min" for number in range(longest))
+    )
+    for part, means in sorted(means_by_part.items()):
         if means:
-            yield line_of(part, *(f"{it:.1f}" for it in means), *[""] * (longest - len(means)))
+            yield line_of(part, *(f"{number:.1f}" for number in means), *[""] * (longest - len(means)))
 
 
 def _ages_of(points: Sequence[Row]) -> list[float]:
@@ -75,16 +77,16 @@ def _ages_of(points: Sequence[Row]) -> list[float]:
 
 def _stretches(stretches: Sequence[Stretch]) -> Iterator[str]:
     yield from head_of("date", "minutes", "starts of clients", "accidents", "commit", "broke off")
-    for it in stretches:
-        accidents = sum(count for step, count in it.steps.items() if step.startswith(("kill", "restart")))
-        broke_off = it.broke_off.replace("|", "\\|").replace("\n", " ")[:200] or "no"
-        cells = (it.date, it.minutes, it.steps.get("start", 0), accidents, it.commit, broke_off)
+    for stretch in stretches:
+        accidents = sum(count for step, count in stretch.steps.items() if step.startswith(("kill", "restart")))
+        broke_off = stretch.broke_off.replace("|", "\\|").replace("\n", " ")[:200] or "no"
+        cells = (stretch.date, stretch.minutes, stretch.steps.get("start", 0), accidents, stretch.commit, broke_off)
         yield line_of(*map(str, cells))
 
 
 def main() -> int:
     stretches = Record().stretches()
-    ends = list(accumulate(it.minutes / 60 for it, _ in stretches))
+    ends = list(accumulate(stretch.minutes / 60 for stretch, _ in stretches))
     picture.draw(rows(stretches), ends[:-1], PICTURE)
     PAGE.write_text(page(stretches))
     return 0

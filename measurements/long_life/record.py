@@ -41,7 +41,10 @@ class Record:
         if not self.path.exists():
             return []
         try:
-            return [(Stretch(**it["stretch"]), _minutes(it)) for it in json.loads(self.path.read_text())["stretches"]]
+            return [
+                (Stretch(**entry["stretch"]), _minutes(entry))
+                for entry in json.loads(self.path.read_text())["stretches"]
+            ]
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{self.path} is no record of a long life ({error!r}): move it away") from error
 
@@ -50,23 +53,23 @@ class Record:
         everything = [*self.stretches(), (stretch, minutes)]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_suffix(".new")
-        new.write_text('{"stretches": [\n' + ",\n".join(_text(*it) for it in everything) + "\n]}\n")
+        new.write_text('{"stretches": [\n' + ",\n".join(_text(*entry) for entry in everything) + "\n]}\n")
         new.replace(self.path)
 
 
 def rows(stretches: Sequence[tuple[Stretch, Minutes]]) -> dict[Key, list[Row]]:
     """Each series through all stretches, in hours that were lived."""
-    found: dict[Key, list[Row]] = {}
+    by_key: dict[Key, list[Row]] = {}
     lived = 0
     for stretch, minutes in stretches:
         for key, lives in minutes.series.items():
-            found.setdefault(key, []).extend(
+            by_key.setdefault(key, []).extend(
                 Row((lived + minute) / 60, value, life, *minutes.load[minute])
                 for life, points in lives.items()
                 for minute, value in points.items()
             )
         lived += stretch.minutes
-    return found
+    return by_key
 
 
 def _text(stretch: Stretch, minutes: Minutes) -> str:
@@ -86,7 +89,7 @@ def _lines(stretch: Stretch, minutes: Minutes) -> Iterator[str]:
 
 
 def _minutes(stored: dict[str, Any]) -> Minutes:
-    found = Minutes({minute: (clients, shares) for minute, clients, shares in stored["load"]})
-    for it in stored["series"]:
-        found.series.setdefault((it["of"], it["what"]), {})[it["life"]] = dict(it["points"])
-    return found
+    minutes = Minutes({minute: (clients, shares) for minute, clients, shares in stored["load"]})
+    for series in stored["series"]:
+        minutes.series.setdefault((series["of"], series["what"]), {})[series["life"]] = dict(series["points"])
+    return minutes

@@ -61,7 +61,7 @@ class Sample:
     @classmethod
     def of(cls, line: str) -> "Sample":
         fields = json.loads(line)
-        return cls(**fields | {"processes": tuple(Process(**it) for it in fields["processes"])})
+        return cls(**fields | {"processes": tuple(Process(**process) for process in fields["processes"])})
 
 
 def processes(proc: Path) -> Iterator[Process]:
@@ -177,6 +177,6 @@ class Sampler:
         node = harness.gpu_node()
         node["metadata"].pop("managedFields", None)
         every, events = writes(self._audit.lines())
-        size, count = disk([harness.in_node(it) for it in DIRECTORIES])
-        own = tuple(sorted(processes(harness.in_node("/proc")), key=lambda it: (it.part, it.life)))
+        size, count = disk([harness.in_node(item) for item in DIRECTORIES])
+        own = tuple(sorted(processes(harness.in_node("/proc")), key=lambda item: (item.part, item.life)))
         return Sample(at, *self._load(), own, size, count, len(json.dumps(node)), dict(every), dict(events))

@@ -95,8 +95,8 @@ def _warm(rows: Iterable[Row]) -> list[Row]:
     by_life: dict[str, list[Row]] = {}
     for row in rows:
         by_life.setdefault(row.life, []).append(row)
-    warm = [it[WARM_UP_MINUTES:] for it in by_life.values()]
-    return [row for it in warm if len(it) >= FEWEST_MINUTES for row in it]
+    warm = [life[WARM_UP_MINUTES:] for life in by_life.values()]
+    return [row for life in warm if len(life) >= FEWEST_MINUTES for row in life]
 
 
 def _design(rows: Sequence[Row], lives: Sequence[str]) -> NDArray[np.float64]:

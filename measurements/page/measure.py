@@ -129,17 +129,17 @@ def measure(browser: Browser, fleet: MadeFleet) -> dict[str, float]:
 
 def cpu_seconds(browser: Browser) -> float:
     """CPU time of the page's main thread: it does not count what other programs took of the machine meanwhile."""
-    found = browser.devtools("Performance.getMetrics")["metrics"]
-    return float(next(one["value"] for one in found if one["name"] == "TaskDuration"))
+    metrics = browser.devtools("Performance.getMetrics")["metrics"]
+    return float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
 
 
 def summary(rounds: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     """Median, least and most of each figure."""
     return {
         name: {
-            "median": statistics.median(one[name] for one in rounds),
-            "least": min(one[name] for one in rounds),
-            "most": max(one[name] for one in rounds),
+            "median": statistics.median(figures[name] for figures in rounds),
+            "least": min(figures[name] for figures in rounds),
+            "most": max(figures[name] for figures in rounds),
         }
         for name in rounds[0]
     }
@@ -173,15 +173,15 @@ def main() -> int:
             for nodes, fleet in fleets.items():
                 rounds[nodes].append(measure(browser, fleet))
                 print(nodes, json.dumps(rounds[nodes][-1]), flush=True)
-    found = {
+    result = {
         "environment": before,
         "repeats": args.repeats,
         "agentsPerSecond": PER_SECOND,
         "gpusOfANode": GPUS,
         "serverMib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-        "nodes": {str(nodes): {"summary": summary(found), "rounds": found} for nodes, found in rounds.items()},
+        "nodes": {str(nodes): {"summary": summary(result), "rounds": result} for nodes, result in rounds.items()},
     }
-    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

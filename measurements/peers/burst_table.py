@@ -10,9 +10,9 @@ CASE = "burst-"
 Figures = Mapping[str, Any]
 
 
-def burst_table(found: Mapping[str, Result]) -> str:
+def burst_table(bursts: Mapping[str, Result]) -> str:
     """The table in Markdown."""
-    return table(found, ROWS)
+    return table(bursts, ROWS)
 
 
 def _each(say: Callable[[Figures], str]) -> Cell:

@@ -20,7 +20,7 @@ def of_way(harness: Harness, namespace: str) -> str:
         ("get", "events", EVERYWHERE, "--sort-by=.metadata.creationTimestamp"),
     ]
     try:
-        asked += [("logs", it["metadata"]["name"], "--all-containers", "--tail=150") for it in within.items("pods")]
+        asked += [("logs", pod["metadata"]["name"], "--all-containers", "--tail=150") for pod in within.items("pods")]
     except CommandError as error:
         return str(error)
     return "\n".join([*(_answer(within, arguments) for arguments in asked), _of_daemons(harness)])

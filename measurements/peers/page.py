@@ -28,14 +28,16 @@ def read(results: Path, simulated_too: bool = False) -> dict[str, Result]:
 
     Raises LocalClusterError if there are none, or one is of a rehearsal.
     """
-    found = {name: json.loads(path.read_text()) for name in TITLES if (path := results / file_of(name)).exists()}
-    if not found:
+    results_by_way = {
+        name: json.loads(path.read_text()) for name in TITLES if (path := results / file_of(name)).exists()
+    }
+    if not results_by_way:
         raise LocalClusterError(
             f"{results} has no peers-*.json: `measurements/peers/run measure`, or `burst`, writes them"
         )
-    if not simulated_too and (simulated := [name for name, result in found.items() if result["simulated"]]):
+    if not simulated_too and (simulated := [name for name, result in results_by_way.items() if result["simulated"]]):
         raise LocalClusterError(f"{', '.join(simulated)}: figures of a rehearsal are no results")
-    return {name: result | {"path": str(results / file_of(name))} for name, result in found.items()}
+    return {name: result | {"path": str(results / file_of(name))} for name, result in results_by_way.items()}
 
 
 def file_of(way: str) -> str:
@@ -43,18 +45,18 @@ def file_of(way: str) -> str:
     return f"peers-{way}.json"
 
 
-def write(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> None:
-    COMPARISON.write_text(text(found, bursts))
+def write(ways: Mapping[str, Result], bursts: Mapping[str, Result]) -> None:
+    COMPARISON.write_text(text(ways, bursts))
 
 
-def text(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> str:
+def text(ways: Mapping[str, Result], bursts: Mapping[str, Result]) -> str:
     """What comparison.md is with these results. What stands outside of the marks stays.
 
     LocalClusterError: the page has no marks for them.
     """
-    linked = _linked(found, COMPARISON)
+    linked = _linked(ways, COMPARISON)
     parts = {
-        "measured": tables({name: it for name, it in linked.items() if name in SHOWN}),
+        "measured": tables({name: result for name, result in linked.items() if name in SHOWN}),
         "installed": _installed(linked),
         "bursts": burst_table(_linked(bursts, COMPARISON)),
     }
@@ -64,14 +66,14 @@ def text(found: Mapping[str, Result], bursts: Mapping[str, Result]) -> str:
         raise LocalClusterError(f"{COMPARISON}: {error}") from error
 
 
-def _linked(found: Mapping[str, Result], page: Path) -> dict[str, Result]:
-    return {name: {**it, "path": os.path.relpath(it["path"], page.parent)} for name, it in found.items()}
+def _linked(ways: Mapping[str, Result], page: Path) -> dict[str, Result]:
+    return {name: {**result, "path": os.path.relpath(result["path"], page.parent)} for name, result in ways.items()}
 
 
-def _installed(found: Mapping[str, Result]) -> str:
+def _installed(ways: Mapping[str, Result]) -> str:
     """A table of the ways: version, when and where each was measured, and what differed from its documentation."""
     lines = list(head_of("way", "version", "measured", "cases", "installed by", "what differed"))
-    for name, result in found.items():
+    for name, result in ways.items():
         origin, gpu, measured = result["origin"], result["truth"], result.get("measured", {})
         commit = f"commit {origin['commit'][:12]}" if "commit" in origin else ""
         version = " ".join(filter(None, (origin["repository"], origin.get("version", ""), commit)))

@@ -50,10 +50,10 @@ def read(harness: Harness, namespace: str) -> Reading:
 
 def gpu_of(devices: Iterable[str]) -> str | None:
     """The GPU's UUID in lower case; None where no device is one of a GPU. ValueError: there are several GPUs."""
-    found = {match[0] for name in devices if (match := _UUID.search(name.lower()))}
-    if len(found) > 1:
-        raise ValueError(f"a pod with one client has devices of {len(found)} GPUs: {', '.join(sorted(found))}")
-    return found.pop() if found else None
+    uuids = {match[0] for name in devices if (match := _UUID.search(name.lower()))}
+    if len(uuids) > 1:
+        raise ValueError(f"a pod with one client has devices of {len(uuids)} GPUs: {', '.join(sorted(uuids))}")
+    return uuids.pop() if uuids else None
 
 
 def pods_by_gpu(reading: Reading, gpus: int) -> list[int]:
@@ -86,7 +86,7 @@ async def _listed(harness: Harness) -> Any:
 
 def _names(pod: Any) -> list[str]:
     """Names of a pod's devices: device ids, and the devices of claims."""
-    given = [name for it in pod.containers for devices in it.devices for name in devices.device_ids]
+    given = [name for container in pod.containers for devices in container.devices for name in devices.device_ids]
     claimed = [
         resource.device_name
         for container in pod.containers

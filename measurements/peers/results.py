@@ -26,7 +26,7 @@ class Results:
         self._image = record.workload_image
         earlier = (_read(path) for path in (*self._paths, known / file_of(way)))
         same = {"simulated": record.simulated, "truth": record.truth}
-        usable = (it for it in earlier if it and {key: it.get(key) for key in same} == same)
+        usable = (document for document in earlier if document and {key: document.get(key) for key in same} == same)
         document: dict[str, Any] = next(usable, {"cases": {}})
         self._document: dict[str, Any] = {"way": way, **document, "failed": {}, **same}
         self._measured: dict[str, Any] = self._document.setdefault("measured", {})
@@ -63,5 +63,5 @@ class Results:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
-    return found
+    document: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+    return document

@@ -154,11 +154,11 @@ class Session:
     def _case(self, way: Way, case: str, results: Results, part: Deadline) -> bool:
         began = time.monotonic()
         try:
-            it = self._cases[case]
+            chosen = self._cases[case]
             with time_limit(
-                case, min(it.most_seconds, part.left + OVER_SECONDS, self._deadline.left), CLEAN_UP_SECONDS
+                case, min(chosen.most_seconds, part.left + OVER_SECONDS, self._deadline.left), CLEAN_UP_SECONDS
             ):
-                figures = it.measure(self._harness, way)
+                figures = chosen.measure(self._harness, way)
         except Exception as error:  # noqa: BLE001 - the other cases are measured all the same
             _failed(results, case, error)
             self._say(way.name, time.monotonic() - began, f"{case}: FAILED")
@@ -175,9 +175,9 @@ class Session:
 
 def _delete_clients(harness: Harness) -> None:
     """A namespace that is on its way out has no pods any more: a case deletes them first."""
-    for it in harness.kubectl.items("namespaces"):
-        name = it["metadata"]["name"]
-        if name.startswith(f"{NAMESPACES}-") and "deletionTimestamp" not in it["metadata"]:
+    for namespace in harness.kubectl.items("namespaces"):
+        name = namespace["metadata"]["name"]
+        if name.startswith(f"{NAMESPACES}-") and "deletionTimestamp" not in namespace["metadata"]:
             harness.kubectl.within(name).delete("pods", "--all", "--grace-period=1", seconds=90)
             harness.kubectl.delete("namespace", name, wait=False)
 

@@ -40,11 +40,11 @@ OF_EVERY_POD = "GpuPartGranted"
 """An event about no accident."""
 
 
-def table(found: Mapping[str, Result], rows: Mapping[str, Cell] | None = None) -> str:
+def table(ways: Mapping[str, Result], rows: Mapping[str, Cell] | None = None) -> str:
     """A table in Markdown. Each column's head links to the file that its cells come from. Left out are ways without
     effect, and questions that no way was asked. `rows`: cells by their question; default: ROWS.
     """
-    shown = {name: result for name, result in found.items() if in_effect(result)}
+    shown = {name: result for name, result in ways.items() if in_effect(result)}
     heads = [f"[{HEADS[name]}]({result['path']})" for name, result in shown.items()]
     lines = [f"| | {' | '.join(heads)} |", f"| --- |{' --- |' * len(heads)}"]
     of_each = [_cases(result) for result in shown.values()]
@@ -55,14 +55,14 @@ def table(found: Mapping[str, Result], rows: Mapping[str, Cell] | None = None) -
     return "\n".join(lines) + "\n"
 
 
-def tables(found: Mapping[str, Result]) -> str:
+def tables(ways: Mapping[str, Result]) -> str:
     """One for each of SECTIONS below its title, with a column for each way that was asked a question of it."""
     parts = []
     for title, rows in SECTIONS.items():
         asked = {
-            name: it
-            for name, it in found.items()
-            if any(_cell(row, _cases(it)) != NOT_MEASURED for row in rows.values())
+            name: result
+            for name, result in ways.items()
+            if any(_cell(row, _cases(result)) != NOT_MEASURED for row in rows.values())
         }
         if asked:
             parts.append(f"**{title}**\n\n{table(asked, rows)}")
@@ -219,9 +219,9 @@ def _rights(cases: Mapping[str, Any]) -> str:
     containers = cases["privileges"]["containers"]
     if not containers:
         return NO_PODS
-    privileged = [name for name, it in containers.items() if it["privileged"]]
-    admin = [name for name, it in containers.items() if "SYS_ADMIN" in it["added_capabilities"]]
-    host = [name for name, it in containers.items() if it["host_pid"]]
+    privileged = [name for name, rights in containers.items() if rights["privileged"]]
+    admin = [name for name, rights in containers.items() if "SYS_ADMIN" in rights["added_capabilities"]]
+    host = [name for name, rights in containers.items() if rights["host_pid"]]
     rights = f"{len(privileged)} of {len(containers)} privileged, {len(admin)} more with SYS_ADMIN"
     return f"{rights}; {len(host)} in the host's PID namespace"
 

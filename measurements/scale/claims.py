@@ -187,7 +187,7 @@ async def packed(kube: Kube) -> Object:
     slices = (await kube.list_all(RESOURCE_SLICES))["items"]
     claims = (await kube.list_all(RESOURCE_CLAIMS, NAMESPACE))["items"]
     devices = [device for item in slices for device in read_devices(item)]
-    used = consumption(found for item in claims if (found := read_claim(item)))
+    used = consumption(claim for item in claims if (claim := read_claim(item)))
     over = [
         (device.key, name)
         for device in devices

@@ -63,7 +63,7 @@ def main() -> None:
         subjects = {"now": (args.python, compared["after"])}
         if args.before:
             subjects["before"] = (args.before_python or args.python, compared["before"])
-        found = {
+        figures = {
             part: {subject: measured(python, tree, modules) for subject, (python, tree) in subjects.items()}
             for part, modules in PARTS.items()
         }
@@ -72,7 +72,7 @@ def main() -> None:
         {
             "what": "python -m measurements.scale.parts, see its documentation",
             "environment": environment,
-            "parts": found,
+            "parts": figures,
         },
         args.out,
     )

@@ -71,8 +71,8 @@ def idle_percent(since: tuple[int, int]) -> int:
     return round(100 * (idle - since[0]) / max(1, whole - since[1]))
 
 
-def write(found: Mapping[str, Any], out: Path | None) -> None:
-    write_text(json.dumps(found, indent=2), out)
+def write(result: Mapping[str, Any], out: Path | None) -> None:
+    write_text(json.dumps(result, indent=2), out)
 
 
 def write_text(text: str, out: Path | None) -> None:

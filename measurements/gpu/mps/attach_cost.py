@@ -147,9 +147,13 @@ class TimedSocket(ControlSocket):
             self.steps.append((commands[0].split()[0], began, time.monotonic()))
 
 
-def attaches(it: Stand, control: TimedSocket, log: Path, seconds: float) -> dict[str, Any]:
-    it.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 60))
-    ways = {"direct": ("all", it.direct), "whole grant": ("all", it.brokered), "small grant": ("small", it.brokered)}
+def attaches(setup: Stand, control: TimedSocket, log: Path, seconds: float) -> dict[str, Any]:
+    setup.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 60))
+    ways = {
+        "direct": ("all", setup.direct),
+        "whole grant": ("all", setup.brokered),
+        "small grant": ("small", setup.brokered),
+    }
     taken: dict[str, dict[str, list[float]]] = {way: {"init": [], "context": [], "both": []} for way in ways}
     steps: dict[str, list[Any]] = {way: [] for way in ways}
     end = time.monotonic() + seconds
@@ -168,12 +172,12 @@ def attaches(it: Stand, control: TimedSocket, log: Path, seconds: float) -> dict
             taken[way]["both"].append(line["context"] - line["began"])
             client.end()
             time.sleep(SERIES_SECONDS if way == "small grant" else KEPT_SECONDS)
-            found = [one for one in (*read(log), *control.steps) if one[1] > before]
-            found += [("cuInit", line["began"], line["init"]), ("cuCtxCreate", line["init"], line["context"])]
+            moments = [step for step in (*read(log), *control.steps) if step[1] > before]
+            moments += [("cuInit", line["began"], line["init"]), ("cuCtxCreate", line["init"], line["context"])]
             steps[way].append(
                 [
                     [name, *(round((at - line["began"]) * 1000, 2) for at in (began, ended))]
-                    for name, began, ended in sorted(found, key=lambda one: one[1])
+                    for name, began, ended in sorted(moments, key=lambda step: step[1])
                 ]
             )
     commands: dict[str, list[float]] = {}
@@ -200,10 +204,10 @@ def attaches(it: Stand, control: TimedSocket, log: Path, seconds: float) -> dict
     }
 
 
-def handshakes(it: Stand, rounds: int) -> dict[str, Any]:
+def handshakes(setup: Stand, rounds: int) -> dict[str, Any]:
     """Milliseconds from a process' first call until it has its socket to the server, and from its second."""
-    it.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 60))
-    daemon, broker = str(it.mps.pipe / "control"), str(it.gpu.attach_control)
+    setup.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 60))
+    daemon, broker = str(setup.mps.pipe / "control"), str(setup.gpu.attach_control)
     ways = {"direct": ("all", daemon), "whole grant": ("all", broker), "small grant": ("small", broker)}
     taken: dict[str, dict[str, list[float]]] = {way: {"first": [], "second": []} for way in ways}
     order = list(ways)
@@ -211,7 +215,7 @@ def handshakes(it: Stand, rounds: int) -> dict[str, Any]:
         order.append(order.pop(0))
         for way in order:
             pod, path = ways[way]
-            client = Program(HANDSHAKE, pod, it.direct, path)
+            client = Program(HANDSHAKE, pod, setup.direct, path)
             line = client.line()
             client.end()
             for which, all_of in taken[way].items():
@@ -219,19 +223,19 @@ def handshakes(it: Stand, rounds: int) -> dict[str, Any]:
             time.sleep(SERIES_SECONDS if way == "small grant" else KEPT_SECONDS)
     added = {
         way: {
-            which: [one - other for one, other in zip(all_of, taken["direct"][which], strict=True)]
-            for which, all_of in found.items()
+            which: [mine - other for mine, other in zip(all_of, taken["direct"][which], strict=True)]
+            for which, all_of in by_call.items()
         }
-        for way, found in taken.items()
+        for way, by_call in taken.items()
         if way != "direct"
     }
-    for found in added.values():
-        found["both"] = [sum(pair) for pair in zip(found["first"], found["second"], strict=True)]
+    for by_call in added.values():
+        by_call["both"] = [sum(pair) for pair in zip(by_call["first"], by_call["second"], strict=True)]
     return {"rounds": rounds, "milliseconds": _intervals(taken), "added_milliseconds": _intervals(added)}
 
 
 def _intervals(values: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, dict[str, float]]]:
-    return {way: {which: with_interval(all_of) for which, all_of in found.items()} for way, found in values.items()}
+    return {way: {which: with_interval(all_of) for which, all_of in by_call.items()} for way, by_call in values.items()}
 
 
 def with_interval(values: list[float]) -> dict[str, float]:
@@ -245,16 +249,16 @@ def read(log: Path) -> list[tuple[str, float, float]]:
     return [(name, began, ended) for name, began, ended in map(json.loads, log.read_text().splitlines())]
 
 
-def commands_over_one_connection(it: Stand) -> list[str]:
+def commands_over_one_connection(setup: Stand) -> list[str]:
     """What the daemon answers to two commands that are sent one after the other over one connection."""
     heard: list[str] = []
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(PROBE_SECONDS)
-        sock.connect(str(it.mps.pipe / "control"))
+        sock.connect(str(setup.mps.pipe / "control"))
         heard.append(repr(sock.recv(64)))
         sock.send(CREDENTIALS)
         sock.send(request_message(Request.COMMAND))
-        for command in (f"get_server_status {it.server}", "get_server_list"):
+        for command in (f"get_server_status {setup.server}", "get_server_list"):
             try:
                 for message in command_messages(command):
                     sock.send(message)
@@ -285,14 +289,14 @@ def measure(out: Path, log: Path, seconds: float) -> None:
         controls.append(TimedSocket(path, seconds))
         return controls[-1]
 
-    with stand(serve=SERVE, words=[str(log)], turn_control=control) as it:
+    with stand(serve=SERVE, words=[str(log)], turn_control=control) as setup:
         result: dict[str, Any] = {
             "environment": environment_block(),
-            "attaches": attaches(it, controls[0], log, seconds),
+            "attaches": attaches(setup, controls[0], log, seconds),
         }
         out.write_text(json.dumps(result, indent=1) + "\n")
-        result["handshakes"] = handshakes(it, HANDSHAKES)
-        result["commands_over_one_connection"] = commands_over_one_connection(it)
+        result["handshakes"] = handshakes(setup, HANDSHAKES)
+        result["commands_over_one_connection"] = commands_over_one_connection(setup)
         out.write_text(json.dumps(result, indent=1) + "\n")
 
 

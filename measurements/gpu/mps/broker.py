@@ -83,68 +83,68 @@ time.sleep(60)
 """A peer that speaks the protocol and does not keep to it."""
 
 
-def _ratio(found: dict[str, list[float]]) -> dict[str, Any]:
-    ratios = [b / d for b, d in zip(found["broker"], found["direct"], strict=True)]
-    return {way: spread(values) for way, values in found.items()} | {"ratio": spread(ratios), "repeats": len(ratios)}
+def _ratio(times: dict[str, list[float]]) -> dict[str, Any]:
+    ratios = [b / d for b, d in zip(times["broker"], times["direct"], strict=True)]
+    return {way: spread(values) for way, values in times.items()} | {"ratio": spread(ratios), "repeats": len(ratios)}
 
 
-def attach_times(it: Stand) -> dict[str, Any]:
+def attach_times(setup: Stand) -> dict[str, Any]:
     """Seconds from a process' first CUDA call to its context, in turns; the broker's with a grant below the ceiling."""
-    found: dict[str, list[float]] = {"direct": [], "broker": []}
-    it.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 1))
+    times: dict[str, list[float]] = {"direct": [], "broker": []}
+    setup.grant(all=(100, CEILING_MIB, 60), small=(50, 4096, 1))
     for _ in range(ATTACHES):
-        for way, environment in (("direct", it.direct), ("broker", it.brokered)):
-            client = it.client("small", environment)
+        for way, environment in (("direct", setup.direct), ("broker", setup.brokered)):
+            client = setup.client("small", environment)
             first = client.line()
-            if first["error"] or client.pid not in it.listed():
-                raise RuntimeError(f"{way}: {first}, listed: {it.listed()}")
-            found[way].append(first["seconds"])
+            if first["error"] or client.pid not in setup.listed():
+                raise RuntimeError(f"{way}: {first}, listed: {setup.listed()}")
+            times[way].append(first["seconds"])
             client.end()
-    return _ratio(found)
+    return _ratio(times)
 
 
-def launches(it: Stand) -> dict[str, Any]:
+def launches(setup: Stand) -> dict[str, Any]:
     """Kernels per second of one client, launched and waited for one by one, in turns."""
-    found: dict[str, list[float]] = {"direct": [], "broker": []}
-    clients = {way: Program(RATE, "all", env) for way, env in (("direct", it.direct), ("broker", it.brokered))}
+    rates: dict[str, list[float]] = {"direct": [], "broker": []}
+    clients = {way: Program(RATE, "all", env) for way, env in (("direct", setup.direct), ("broker", setup.brokered))}
     for client in clients.values():
         client.line()
     for number in range(LAUNCHES):
         for way in sorted(clients, reverse=bool(number % 2)):
-            found[way].append(clients[way].ask("small 1")["rate"])
+            rates[way].append(clients[way].ask("small 1")["rate"])
     for client in clients.values():
         client.end()
-    return _ratio(found)
+    return _ratio(rates)
 
 
-def crowd(it: Stand) -> dict[str, Any]:
+def crowd(setup: Stand) -> dict[str, Any]:
     """So many clients at once, of ten sizes: seconds until the last has its context, and the SMs that each one sees."""
     pods = {f"p{number}": SIZES[number % len(SIZES)] for number in range(CROWD)}
-    it.grant(**{pod: (threads, 1024, 1) for pod, threads in pods.items()})
-    found: dict[str, Any] = {"clients": CROWD, "sizes": list(SIZES)}
-    for way, environment in (("direct", it.direct), ("broker", it.brokered)):
+    setup.grant(**{pod: (threads, 1024, 1) for pod, threads in pods.items()})
+    outcome: dict[str, Any] = {"clients": CROWD, "sizes": list(SIZES)}
+    for way, environment in (("direct", setup.direct), ("broker", setup.brokered)):
         began = time.monotonic()
-        clients = {pod: it.client(pod, environment) for pod in pods}
+        clients = {pod: setup.client(pod, environment) for pod in pods}
         lines = {pod: client.line() for pod, client in clients.items()}
         sms: dict[int, set[int]] = {}
         for pod, line in lines.items():
             sms.setdefault(pods[pod], set()).add(line.get("sms", 0))
-        found[way] = {
+        outcome[way] = {
             "seconds": round(time.monotonic() - began, 2),
             "errors": sorted({str(line["error"]) for line in lines.values()}),
-            "listed": len(it.listed()),
+            "listed": len(setup.listed()),
             "sms_by_percent": {size: sorted(seen) for size, seen in sorted(sms.items())},
         }
         for client in clients.values():
             client.end()
-    return found
+    return outcome
 
 
-def side_by_side(it: Stand) -> dict[str, Any]:
+def side_by_side(setup: Stand) -> dict[str, Any]:
     """Clients that ask for 100 % by their variable: what each gets of a kernel that fills the GPU, with all at once."""
-    it.grant(all=(100, CEILING_MIB, 60), **{f"p{size}": (size, 2048, 1) for size in SIDE_BY_SIDE})
-    clients = {size: Program(RATE, f"p{size}", it.brokered) for size in SIDE_BY_SIDE}
-    whole = Program(RATE, "all", it.brokered)
+    setup.grant(all=(100, CEILING_MIB, 60), **{f"p{size}": (size, 2048, 1) for size in SIDE_BY_SIDE})
+    clients = {size: Program(RATE, f"p{size}", setup.brokered) for size in SIDE_BY_SIDE}
+    whole = Program(RATE, "all", setup.brokered)
     used = {size: client.line()["used_sms"] for size, client in clients.items()}
     used[100] = whole.line()["used_sms"]
     alone: dict[int, list[float]] = {size: [] for size in (*SIDE_BY_SIDE, 100)}
@@ -174,9 +174,9 @@ def side_by_side(it: Stand) -> dict[str, Any]:
     }
 
 
-def variables(it: Stand) -> dict[str, Any]:
+def variables(setup: Stand) -> dict[str, Any]:
     """A grant of 10 % and 2 GiB, and what a client makes of it by its own variables."""
-    it.grant(small=(10, 2048, 1))
+    setup.grant(small=(10, 2048, 1))
     changed: dict[str, dict[str, str | None]] = {
         "unset": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": None},
         "threads 100": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100"},
@@ -184,38 +184,38 @@ def variables(it: Stand) -> dict[str, Any]:
         "memory 64G": {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=64G"},
         "memory garbage": {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "garbage"},
     }
-    found = {}
+    lines = {}
     for name, changes in changed.items():
-        merged = {**it.brokered, **changes}
-        client = it.client("small", {key: value for key, value in merged.items() if value is not None})
-        found[name] = {key: value for key, value in client.line().items() if key != "seconds"}
+        merged = {**setup.brokered, **changes}
+        client = setup.client("small", {key: value for key, value in merged.items() if value is not None})
+        lines[name] = {key: value for key, value in client.line().items() if key != "seconds"}
         client.end()
-    return found
+    return lines
 
 
-def admission(it: Stand) -> dict[str, Any]:
+def admission(setup: Stand) -> dict[str, Any]:
     """Who is not let in, and CUDA's own error: no pod, no grant, one process too many."""
-    it.grant(small=(10, 2048, 2))
-    first, second = it.client("small"), it.client("small")
-    found: dict[str, Any] = {"granted": [first.line()["error"], second.line()["error"]]}
-    third = it.client("small")
-    found["one_process_too_many"] = third.line()["error"]
+    setup.grant(small=(10, 2048, 2))
+    first, second = setup.client("small"), setup.client("small")
+    outcome: dict[str, Any] = {"granted": [first.line()["error"], second.line()["error"]]}
+    third = setup.client("small")
+    outcome["one_process_too_many"] = third.line()["error"]
     first.end()
-    fourth = it.client("small")
-    found["after_one_has_ended"] = fourth.line()["error"]
-    stranger = it.client("stranger")
-    found["a_pod_without_a_grant"] = {key: value for key, value in stranger.line().items() if key != "sms"}
-    found["those_that_run"] = [second.ask()["error"], fourth.ask()["error"]]
-    found["listed"] = len(it.listed())
-    root = it.client("small", user=0)
+    fourth = setup.client("small")
+    outcome["after_one_has_ended"] = fourth.line()["error"]
+    stranger = setup.client("stranger")
+    outcome["a_pod_without_a_grant"] = {key: value for key, value in stranger.line().items() if key != "sms"}
+    outcome["those_that_run"] = [second.ask()["error"], fourth.ask()["error"]]
+    outcome["listed"] = len(setup.listed())
+    root = setup.client("small", user=0)
     second.end()
     root.end()
-    root = it.client("small", user=0)
-    found["a_client_that_is_root"] = root.line()["error"]
+    root = setup.client("small", user=0)
+    outcome["a_client_that_is_root"] = root.line()["error"]
     for client in (third, fourth, stranger, root):
         client.end()
-    found["refusals"] = it.refusals()
-    return found
+    outcome["refusals"] = setup.refusals()
+    return outcome
 
 
 def commands(environment: dict[str, str], *script: str) -> str:
@@ -227,52 +227,52 @@ def commands(environment: dict[str, str], *script: str) -> str:
     return f"exit {done.returncode}: {(done.stdout + done.stderr).strip()[:200]}"
 
 
-def command_attack(it: Stand) -> dict[str, Any]:
+def command_attack(setup: Stand) -> dict[str, Any]:
     """Root with nothing but the clients' directory tries to end and to widen others."""
-    it.grant(all=(100, CEILING_MIB, 60))
-    neighbour = it.client()
+    setup.grant(all=(100, CEILING_MIB, 60))
+    neighbour = setup.client()
     assert neighbour.line()["error"] == 0
     tried = {
-        script: commands(it.brokered, script)
+        script: commands(setup.brokered, script)
         for script in (
             "get_server_list",
-            f"terminate_client {it.server} {neighbour.pid}",
-            f"set_active_thread_percentage {it.server} 1",
+            f"terminate_client {setup.server} {neighbour.pid}",
+            f"set_active_thread_percentage {setup.server} 1",
             "shutdown_server -f",
             "quit",
         )
     }
-    outcome = {"answers": tried, "neighbour": neighbour.ask(), "server_the_same": it.listed() == {neighbour.pid}}
+    outcome = {"answers": tried, "neighbour": neighbour.ask(), "server_the_same": setup.listed() == {neighbour.pid}}
     neighbour.end()
     return outcome
 
 
-def stuck_peers(it: Stand) -> dict[str, Any]:
+def stuck_peers(setup: Stand) -> dict[str, Any]:
     """Peers that get their socket and do not go on: how long the next client's start takes beside each of them."""
-    it.grant(all=(100, CEILING_MIB, 60), **dict.fromkeys(("silent", "closes", "garbage", "stopped"), (10, 1024, 4)))
-    running = it.client()
+    setup.grant(all=(100, CEILING_MIB, 60), **dict.fromkeys(("silent", "closes", "garbage", "stopped"), (10, 1024, 4)))
+    running = setup.client()
     assert running.line()["error"] == 0
-    found: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     for how in ("silent", "closes", "garbage"):
-        peer = Program(PEER, how, it.brokered, how, str(it.gpu.attach_control))
+        peer = Program(PEER, how, setup.brokered, how, str(setup.gpu.attach_control))
         assert peer.text() == "has its socket"
-        client = it.client()
+        client = setup.client()
         line = client.line()
-        found[how] = {"next_client": line["error"], "seconds": round(line["seconds"], 2), "running": running.ask()}
+        outcome[how] = {"next_client": line["error"], "seconds": round(line["seconds"], 2), "running": running.ask()}
         client.end()
         os.kill(peer.pid, signal.SIGKILL)
         peer.end()
-    stopped = it.client("stopped")
+    stopped = setup.client("stopped")
     time.sleep(0.03)
     os.kill(stopped.pid, signal.SIGSTOP)
-    client = it.client()
+    client = setup.client()
     line = client.line()
-    found["a process stopped at its start"] = {"next_client": line["error"], "seconds": round(line["seconds"], 2)}
+    outcome["a process stopped at its start"] = {"next_client": line["error"], "seconds": round(line["seconds"], 2)}
     os.kill(stopped.pid, signal.SIGCONT)
     for program in (client, stopped, running):
         program.end()
-    found["server_answers"], found["refusals"] = it.answers(), it.refusals()
-    return found
+    outcome["server_answers"], outcome["refusals"] = setup.answers(), setup.refusals()
+    return outcome
 
 
 def killed_at_start(way: str) -> dict[str, Any]:
@@ -281,69 +281,69 @@ def killed_at_start(way: str) -> dict[str, Any]:
     In daemons of its own: one whose server hangs cannot be asked to end.
     """
     moments = [0.02 + 0.0008 * number for number in range(KILLS)]
-    found: dict[str, Any] = {"kills": 0, "hung_after_kill_at_seconds": [], "next_client": []}
-    while moments and len(found["hung_after_kill_at_seconds"]) < MOST_HANGS:
-        with suppress(ControlError), stand() as it:
-            environment = it.direct if way == "direct" else it.brokered
+    outcome: dict[str, Any] = {"kills": 0, "hung_after_kill_at_seconds": [], "next_client": []}
+    while moments and len(outcome["hung_after_kill_at_seconds"]) < MOST_HANGS:
+        with suppress(ControlError), stand() as setup:
+            environment = setup.direct if way == "direct" else setup.brokered
             while moments:
                 killed, moments = moments[:KILLS_AT_A_TIME], moments[KILLS_AT_A_TIME:]
                 for moment in killed:
-                    client = it.client(environment=environment)
+                    client = setup.client(environment=environment)
                     time.sleep(moment)
                     os.kill(client.pid, signal.SIGKILL)
                     client.end()
-                found["kills"] += len(killed)
-                if not answers_within(it, 12):
-                    found["hung_after_kill_at_seconds"].append([round(killed[0], 4), round(killed[-1], 4)])
-                    found["refusals"] = it.refusals() if way == "broker" else {}
-                    kill_daemon(it)
+                outcome["kills"] += len(killed)
+                if not answers_within(setup, 12):
+                    outcome["hung_after_kill_at_seconds"].append([round(killed[0], 4), round(killed[-1], 4)])
+                    outcome["refusals"] = setup.refusals() if way == "broker" else {}
+                    kill_daemon(setup)
                     break
             else:
-                client = it.client(environment=environment)
-                found["next_client"].append(client.line()["error"])
+                client = setup.client(environment=environment)
+                outcome["next_client"].append(client.line()["error"])
                 client.end()
-    return found
+    return outcome
 
 
-def answers_within(it: Stand, seconds: float) -> bool:
+def answers_within(setup: Stand, seconds: float) -> bool:
     """The server may be busy with the end of a client, and a broker with a silent one."""
     end = time.monotonic() + seconds
-    while not it.answers():
+    while not setup.answers():
         if time.monotonic() > end:
             return False
     return True
 
 
-def kill_daemon(it: Stand) -> None:
+def kill_daemon(setup: Stand) -> None:
     """A daemon that waits for a hung server takes no command."""
-    for pid in (it.server, int((it.mps.pipe / f"{PROGRAM}.pid").read_text())):
+    for pid in (setup.server, int((setup.mps.pipe / f"{PROGRAM}.pid").read_text())):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def ends(it: Stand) -> dict[str, Any]:
+def ends(setup: Stand) -> dict[str, Any]:
     """The broker is killed: who runs goes on; then it starts again, and knows who runs."""
-    it.grant(all=(100, CEILING_MIB, 60), small=(10, 2048, 1))
-    client = it.client("small")
+    setup.grant(all=(100, CEILING_MIB, 60), small=(10, 2048, 1))
+    client = setup.client("small")
     assert client.line()["error"] == 0
-    it.kill_broker()
-    found: dict[str, Any] = {"running_client": client.ask()["error"]}
-    late = it.client()
-    found["new_client_without_broker"] = {key: value for key, value in late.line().items() if key != "seconds"}
+    setup.kill_broker()
+    outcome: dict[str, Any] = {"running_client": client.ask()["error"]}
+    late = setup.client()
+    outcome["new_client_without_broker"] = {key: value for key, value in late.line().items() if key != "seconds"}
     late.end()
-    it.start_broker()
-    again, second = it.client(), it.client("small")
-    found["new_client_after_restart"] = again.line()["error"]
-    found["one_process_too_many_after_restart"] = second.line()["error"]
-    found["running_client_after_restart"] = client.ask()["error"]
+    setup.start_broker()
+    again, second = setup.client(), setup.client("small")
+    outcome["new_client_after_restart"] = again.line()["error"]
+    outcome["one_process_too_many_after_restart"] = second.line()["error"]
+    outcome["running_client_after_restart"] = client.ask()["error"]
     for program in (again, second, client):
         program.end()
-    return found
+    return outcome
 
 
-def flood(it: Stand) -> dict[str, Any]:
+def flood(setup: Stand) -> dict[str, Any]:
     """One container holds all the connections that it can get: whether another one's process starts."""
-    it.grant(all=(100, CEILING_MIB, 60))
+    setup.grant(all=(100, CEILING_MIB, 60))
     code = """
 import resource, socket, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
@@ -359,9 +359,9 @@ for _ in range(3000):
 print(len(held), flush=True)
 time.sleep(60)
 """
-    greedy = Program(code, "greedy", it.brokered, str(it.gpu.attach_control))
+    greedy = Program(code, "greedy", setup.brokered, str(setup.gpu.attach_control))
     held = greedy.text()
-    client = it.client()
+    client = setup.client()
     line = client.line()
     os.kill(greedy.pid, signal.SIGKILL)
     greedy.end()
@@ -369,19 +369,19 @@ time.sleep(60)
     return {"connections": int(held), "client": line["error"], "seconds": round(line["seconds"], 2)}
 
 
-def hung_server(it: Stand) -> dict[str, Any]:
+def hung_server(setup: Stand) -> dict[str, Any]:
     """What remains: a peer that shuts its socket down without a word. Last, since the server is lost with it."""
-    it.grant(all=(100, CEILING_MIB, 60), shuts=(10, 1024, 1))
-    running = it.client()
+    setup.grant(all=(100, CEILING_MIB, 60), shuts=(10, 1024, 1))
+    running = setup.client()
     assert running.line()["error"] == 0
-    peer = Program(PEER, "shuts", it.brokered, "shuts", str(it.gpu.attach_control))
+    peer = Program(PEER, "shuts", setup.brokered, "shuts", str(setup.gpu.attach_control))
     assert peer.text() == "has its socket"
     time.sleep(4)
-    found = {"server_answers": it.answers(), "running": running.ask(), "refusals": it.refusals()}
+    outcome = {"server_answers": setup.answers(), "running": running.ask(), "refusals": setup.refusals()}
     os.kill(peer.pid, signal.SIGKILL)
     for program in (peer, running):
         program.end()
-    return found
+    return outcome
 
 
 def main() -> int:
@@ -389,10 +389,10 @@ def main() -> int:
     out = Path(sys.argv[1])
     measures = (attach_times, launches, crowd, side_by_side, variables, admission, command_attack, stuck_peers,
                 ends, flood)  # fmt: skip
-    with stand() as it:
+    with stand() as setup:
         for measure in measures:
             try:
-                result[measure.__name__] = measure(it)
+                result[measure.__name__] = measure(setup)
             except Exception as error:  # noqa: BLE001 - the other measures count all the same
                 result[measure.__name__] = {"failed": repr(error)[:500]}
             print(measure.__name__, json.dumps(result[measure.__name__]), file=sys.stderr, flush=True)
@@ -404,11 +404,11 @@ def main() -> int:
             result.setdefault("killed_at_start", {})[way] = {"failed": repr(error)[:500]}
         print(f"killed_at_start, {way}", json.dumps(result["killed_at_start"][way]), file=sys.stderr, flush=True)
         out.write_text(json.dumps(result, indent=2) + "\n")
-    with suppress(ControlError), stand() as it:  # its daemon cannot be asked to end any more
+    with suppress(ControlError), stand() as setup:  # its daemon cannot be asked to end any more
         try:
-            result["hung_server"] = hung_server(it)
+            result["hung_server"] = hung_server(setup)
         finally:
-            kill_daemon(it)
+            kill_daemon(setup)
     out.write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result["hung_server"]), file=sys.stderr)
     return 0

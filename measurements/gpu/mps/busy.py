@@ -121,9 +121,9 @@ for line in open(0, closefd=False):
 
 def libcupti() -> str | None:
     """The newest of the machine's, or one brought along."""
-    roots = [*Path("/usr/local").glob("cuda*"), *(Path(it) / "nvidia" for it in sys.path)]
-    found = {file for root in (*roots, BUILT) for file in root.rglob("libcupti.so.1[23]")}
-    return str(max(found, key=lambda it: it.name)) if found else None
+    roots = [*Path("/usr/local").glob("cuda*"), *(Path(path) / "nvidia" for path in sys.path)]
+    candidates = {file for root in (*roots, BUILT) for file in root.rglob("libcupti.so.1[23]")}
+    return str(max(candidates, key=lambda path: path.name)) if candidates else None
 
 
 def build(directory: Path) -> tuple[Path, Path, str]:
@@ -154,31 +154,31 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for mode in runs[0]:
         result[mode] = {
-            "launches_per_second": spread([rate(it[mode]) for it in runs]),
-            "truly_busy": spread([it[mode]["true_busy"] for it in runs]),
-            "longest_round_ms": spread([it[mode]["longest_round_ms"] for it in runs]),
+            "launches_per_second": spread([rate(run[mode]) for run in runs]),
+            "truly_busy": spread([run[mode]["true_busy"] for run in runs]),
+            "longest_round_ms": spread([run[mode]["longest_round_ms"] for run in runs]),
         }
         if mode != "absent":
-            result[mode]["cost_percent"] = spread([100 * (1 - rate(it[mode]) / rate(it["absent"])) for it in runs])
+            result[mode]["cost_percent"] = spread([100 * (1 - rate(run[mode]) / rate(run["absent"])) for run in runs])
         if MODES[mode]:
-            result[mode] |= {key: spread([it[mode][key] for it in runs]) for key in ("busy", "listened")}
+            result[mode] |= {key: spread([run[mode][key] for run in runs]) for key in ("busy", "listened")}
         if MODES[mode] and "silent" in runs[0]:
-            against = [100 * (1 - rate(it[mode]) / rate(it["silent"])) for it in runs]
+            against = [100 * (1 - rate(run[mode]) / rate(run["silent"])) for run in runs]
             result[mode]["cost_of_silent_percent"] = spread(against)
     return result
 
 
 def holds(cases: dict[str, Any]) -> dict[str, bool]:
     """Tells of each case whether it holds."""
-    found = {}
+    verdicts = {}
     for name, case in cases.items():
         windows = case.get("summary", {}).get("windows")
-        found[name] = (
+        verdicts[name] = (
             windows is not None
             and windows["cost_percent"]["median"] < MOST_COST_PERCENT
             and abs(windows["busy"]["median"] - windows["truly_busy"]["median"]) < MOST_WRONG
         )
-    return found
+    return verdicts
 
 
 def in_turns(plain: Client, with_library: Client, end: float) -> dict[str, Any]:
@@ -215,10 +215,10 @@ def at_once(first: Client, second: Client) -> list[dict[str, Any]]:
 def in_torch(environment: dict[str, str], injected: dict[str, str]) -> dict[str, Any]:
     if subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, timeout=60, check=False).returncode:
         return {"left_out": "no torch"}
-    plain, with_library = (Client([sys.executable, "-c", TORCH], it) for it in (environment, injected))
+    plain, with_library = (Client([sys.executable, "-c", TORCH], variables) for variables in (environment, injected))
     try:
-        ready = [it.answer() for it in (plain, with_library)]
-        if not all(it.get("ready") for it in ready):
+        ready = [client.answer() for client in (plain, with_library)]
+        if not all(answer.get("ready") for answer in ready):
             return {"failed": ready}
         runs = []
         for turn in range(2 * REPEATS):
@@ -231,7 +231,7 @@ def in_torch(environment: dict[str, str], injected: dict[str, str]) -> dict[str,
             client.ask("profile")
         profiles = {"absent": plain.answer(), "windows": with_library.answer()}
         with_library.ask("0.4")
-        cost = spread([100 * (1 - it["windows"]["rate"] / it["absent"]["rate"]) for it in runs])
+        cost = spread([100 * (1 - run["windows"]["rate"] / run["absent"]["rate"]) for run in runs])
         return {"cost_percent": cost, "runs": runs, "profiles": profiles, "after_profile": with_library.answer()}
     finally:
         plain.end()
@@ -266,17 +266,17 @@ def main() -> int:
             plain = daemon.environment
             injected = plain | {"CUDA_INJECTION64_PATH": str(library), "BUSYTIME_CUPTI": cupti}
             command = [str(client), str(kernels)]
-            clients = [Client(command, it) for it in (plain, injected, injected)]
+            clients = [Client(command, variables) for variables in (plain, injected, injected)]
             try:
-                result["ready"] = [it.answer() for it in clients]
+                result["ready"] = [started.answer() for started in clients]
                 save()
                 result["cases"] = in_turns(clients[0], clients[1], end - 20)
                 result["holds"] = holds(result["cases"])
                 save()
                 result["at_once"] = at_once(clients[1], clients[2])
             finally:
-                for one in clients:
-                    one.end()
+                for started in clients:
+                    started.end()
                 save()
             try:
                 result["torch"] = in_torch(plain, injected) if time.monotonic() < end - 5 else {"left_out": "no time"}

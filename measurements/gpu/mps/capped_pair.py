@@ -103,7 +103,7 @@ def rates(answers: Sequence[dict[str, Any]]) -> list[float]:
     """Kernels per second of each client within the window of all."""
     begin, end = window(answers)
     ends: list[list[int]] = [answer["kernels"][1] for answer in answers]
-    return [sum(begin < one <= end for one in each) * 1e9 / (end - begin) for each in ends]
+    return [sum(begin < moment <= end for moment in each) * 1e9 / (end - begin) for each in ends]
 
 
 def overlap(answers: Sequence[dict[str, Any]]) -> float:
@@ -119,7 +119,7 @@ def overlap(answers: Sequence[dict[str, Any]]) -> float:
 
 def in_each_others_way(cap: int, environment: Mapping[str, str]) -> dict[str, Any]:
     """Figures by threads of a block, depth and blocks: one alone, and two together."""
-    found: dict[str, Any] = {}
+    gains: dict[str, Any] = {}
     capped = {**environment, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(cap)}
     with Clients(2, COMMAND, capped) as clients:
         for kind, work in WORK.items():
@@ -127,7 +127,7 @@ def in_each_others_way(cap: int, environment: Mapping[str, str]) -> dict[str, An
                 for blocks in BLOCKS:
                     line = json.dumps({"blocks": blocks, **work, "depth": depth, "seconds": WINDOW_SECONDS})
                     alone, both = clients.ask(line, of=1), clients.ask(line)
-                    found[f"{blocks} blocks of {kind}, depth {depth}"] = {
+                    gains[f"{blocks} blocks of {kind}, depth {depth}"] = {
                         "alone": round(sum(rates(alone)), 1),
                         "together": [round(rate, 1) for rate in rates(both)],
                         "overlap": round(overlap(both), 3),
@@ -137,19 +137,19 @@ def in_each_others_way(cap: int, environment: Mapping[str, str]) -> dict[str, An
                             for name in answers[0].keys() - {"kernels"}
                         },
                     }
-    return found
+    return gains
 
 
 def summary(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The work of two, in multiples of that of one alone with the same cap, case by case."""
-    found = {}
+    cases = {}
     for case in runs[0]:
         gains = [sum(run[case]["together"]) / run[case]["alone"] for run in runs]
-        found[case] = {
+        cases[case] = {
             "gain": Spread.of(gains).as_json(),
             "overlap": median(run[case]["overlap"] for run in runs),
         }
-    return found
+    return cases
 
 
 def main() -> int:
@@ -175,8 +175,8 @@ def main() -> int:
     }
     out.write_text(json.dumps(result, indent=1) + "\n")
     for cap, gains in gained.items():
-        for case, one in gains.items():
-            print(f"{cap:3} %  {case:60} {one['gain']['median']:5.2f}  overlap {one['overlap']:.2f}")
+        for case, gain in gains.items():
+            print(f"{cap:3} %  {case:60} {gain['gain']['median']:5.2f}  overlap {gain['overlap']:.2f}")
     return 0
 
 

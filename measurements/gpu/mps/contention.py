@@ -198,44 +198,44 @@ def jain(values: list[float]) -> float:
 
 def one_round(count: int, environment: dict[str, str], *further: str) -> list[dict[str, Any]]:
     """The metrics of each process."""
-    found: list[dict[str, Any]] = [{} for _ in range(count)]
+    outcomes: list[dict[str, Any]] = [{} for _ in range(count)]
     with Clients(count, COMMAND, environment) as clients:
         for step in (*STEPS, *further):
-            for known, answer in zip(found, clients.ask(step), strict=True):
+            for known, answer in zip(outcomes, clients.ask(step), strict=True):
                 known |= answer
-    return found
+    return outcomes
 
 
 def summary(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """Each metric over all processes and rounds; of rates the sum of all processes, and how evenly they have it."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for metric in METRICS:
         values = [process[metric] for processes in rounds for process in processes]
-        found[metric] = spread(values)
+        figures[metric] = spread(values)
     for metric in RATES:
         sums = [sum(process[metric] for process in processes) for processes in rounds]
         fair = [jain([process[metric] for process in processes]) for processes in rounds]
-        found[metric] |= {"of_all": spread(sums), "jain": spread(fair)}
+        figures[metric] |= {"of_all": spread(sums), "jain": spread(fair)}
     if "refused" in rounds[0][0]:
         times = [process["refused"] for processes in rounds for process in processes]
-        found["refused"] = None if None in times else spread(times)
-    return found
+        figures["refused"] = None if None in times else spread(times)
+    return figures
 
 
 def leftovers(environment: dict[str, str]) -> dict[str, Any]:
     """What a client finds of 1 GiB that it wrote itself, that another freed, and that another left at its end."""
-    found: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     with Clients(1, COMMAND, environment) as reader:
         reader.ask("write")
         reader.ask("free")
-        [found["freed by itself"]] = reader.ask("search")
+        [sums["freed by itself"]] = reader.ask("search")
         with Clients(1, COMMAND, environment) as writer:
             writer.ask("write")
             writer.ask("free")
-            [found["freed by a client that lives"]] = reader.ask("search")
+            [sums["freed by a client that lives"]] = reader.ask("search")
             writer.ask("write")
-        [found["of a client that has ended"]] = reader.ask("search")
-    return found
+        [sums["of a client that has ended"]] = reader.ask("search")
+    return sums
 
 
 def main() -> int:

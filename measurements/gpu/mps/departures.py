@@ -45,15 +45,15 @@ def kill_one(mps: PrivateMps, kernel_ms: int, guarded: bool) -> float:
 def round_of_kills(kernel_ms: int, guarded: bool, kills: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, PrivateMps(Path(name)) as mps:
         beside, done, took = neighbours(mps), 0, []
-        while done < kills and all(it.process.poll() is None for it in beside):
+        while done < kills and all(client.process.poll() is None for client in beside):
             took.append(kill_one(mps, kernel_ms, guarded))
             done += 1
             time.sleep(WATCHED_SECONDS)
         outcomes = ended(beside)
-    hurt = sum(it["exit_code"] != 0 for it in outcomes)
+    hurt = sum(client["exit_code"] != 0 for client in outcomes)
     figure = {"kernel_ms": kernel_ms, "guarded": guarded, "kills": done, "neighbours": NEIGHBOURS, "hurt": hurt}
-    checks = sum(it["last"].get("checks", 0) for it in outcomes)
-    codes = sorted({it["last"]["code"] for it in outcomes if "code" in it["last"]})
+    checks = sum(client["last"].get("checks", 0) for client in outcomes)
+    codes = sorted({client["last"]["code"] for client in outcomes if "code" in client["last"]})
     return {**figure, "codes": codes, "checks": checks, "terminate_ms_most": round(max(took), 1) if guarded else None}
 
 
@@ -73,7 +73,7 @@ def main() -> int:
                 result = {"rounds": rounds, "environment": environment}
                 arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     complete = len(rounds) == 2 * len(KERNELS_MS)
-    return 0 if complete and not any(it["hurt"] for it in rounds if it["guarded"]) else 1
+    return 0 if complete and not any(result["hurt"] for result in rounds if result["guarded"]) else 1
 
 
 if __name__ == "__main__":

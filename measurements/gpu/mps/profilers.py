@@ -134,8 +134,8 @@ def main(path: Path) -> int:
                     "counters": watched_beside_another(environment, COUNTER, directory),
                     **{
                         name: tool(name, environment, path.with_name(f"{path.stem}-{mode}"), mode)
-                        for name, found in tools.items()
-                        if found
+                        for name, program in tools.items()
+                        if program
                     },
                 }
             path.parent.mkdir(parents=True, exist_ok=True)

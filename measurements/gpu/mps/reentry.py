@@ -38,35 +38,35 @@ def ended(machine: Machine, server: int, pid: int) -> dict[str, Any]:
     return {"answer": answer, "seconds": round(time.monotonic() - began, 3)}
 
 
-def measure(machine: Machine, found: dict[str, Any]) -> None:
+def measure(machine: Machine, outcome: dict[str, Any]) -> None:
     """Into `found`, answer by answer: one may never come."""
     machine.start_daemon("-multiuser-server")
     server = machine.server()
     neighbour, client = machine.client(), machine.client()
-    found["simulated"] = machine.simulated
-    found["first"] = ended(machine, server, client.pid)
-    found["after_the_first"] = client("sync")
+    outcome["simulated"] = machine.simulated
+    outcome["first"] = ended(machine, server, client.pid)
+    outcome["after_the_first"] = client("sync")
     client("replace")
-    found["created_again"] = client("create")
+    outcome["created_again"] = client("create")
     listed = [item.pid for item in machine.nvml.processes(machine.gpu.uuid).mps_clients]
-    found["listed_by_nvml"] = client.pid in listed
-    found["second"] = ended(machine, server, client.pid)
-    if found["second"]["answer"] != "hangs":
-        found["after_the_second"] = client("sync")
+    outcome["listed_by_nvml"] = client.pid in listed
+    outcome["second"] = ended(machine, server, client.pid)
+    if outcome["second"]["answer"] != "hangs":
+        outcome["after_the_second"] = client("sync")
         client.kill()
-        found["neighbour"] = neighbour("sync")
+        outcome["neighbour"] = neighbour("sync")
 
 
 def main() -> int:
     [out] = [Path(argument) for argument in sys.argv[1:] if not argument.startswith("--")]
-    found: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     with contextlib.contextmanager(conftest.parts_under_test)() as parts, tempfile.TemporaryDirectory() as directory:
         machine = Machine(Path(directory), *parts)
         try:
-            measure(machine, found)
+            measure(machine, outcome)
         finally:
-            out.write_text(json.dumps({**found, "environment": environment_block()}, indent=2) + "\n")
-            print(json.dumps(found, indent=2))
+            out.write_text(json.dumps({**outcome, "environment": environment_block()}, indent=2) + "\n")
+            print(json.dumps(outcome, indent=2))
             machine.clean_up()
     return 0
 

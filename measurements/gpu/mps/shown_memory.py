@@ -207,8 +207,8 @@ def costs(plain: dict[str, str], shown: dict[str, str]) -> dict[str, Any]:
     pairs = []
     for number in range(PAIRS):
         ways = (plain, shown) if number % 2 == 0 else (shown, plain)
-        found = [run(RATE, environment, ROOT, RATE_SECONDS, *DEPTHS) for environment in ways]
-        pairs.append(tuple(found) if number % 2 == 0 else tuple(reversed(found)))
+        rates = [run(RATE, environment, ROOT, RATE_SECONDS, *DEPTHS) for environment in ways]
+        pairs.append(tuple(rates) if number % 2 == 0 else tuple(reversed(rates)))
     result: dict[str, Any] = {"pairs": len(pairs), "seconds_each": RATE_SECONDS}
     for name in pairs[0][0]:
         result[name] = {
@@ -232,8 +232,8 @@ def main() -> int:
             grant = client_environment(Grant("bench", 100, MEMORY_MIB, 1, 0), None)
             kept = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
             plain = mps.environment | {name: value for name, value in grant.items() if name not in kept}
-            found = f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
-            shown = plain | {"LD_LIBRARY_PATH": found, "GPUSHARE_GPU": gpu_uuid()}
+            search_path = f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
+            shown = plain | {"LD_LIBRARY_PATH": search_path, "GPUSHARE_GPU": gpu_uuid()}
             result["programs"] = {
                 name: judged(run(program, shown), MEMORY_MIB << 20) for name, program in PROGRAMS.items()
             }

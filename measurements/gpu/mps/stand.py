@@ -156,7 +156,9 @@ class Stand:
         return state
 
     def refusals(self) -> dict[str, int]:
-        return {f"{one['podUid']}: {one['reason']}": one["count"] for one in self.broker_state()["refusals"]}
+        return {
+            f"{refusal['podUid']}: {refusal['reason']}": refusal["count"] for refusal in self.broker_state()["refusals"]
+        }
 
     def listed(self) -> set[int]:
         """PIDs that the MPS server takes for its clients."""

@@ -122,9 +122,9 @@ def under_mps(results: Path) -> Iterator[TrialRow]:
 
 
 def _quotient(row: TrialRow, pods: Sequence[CaseOutcome], bare: Sequence[CaseOutcome]) -> Spread | None:
-    mine = [window for one in pods if one.case == row.case for window in one.windows]
+    mine = [window for outcome in pods if outcome.case == row.case for window in outcome.windows]
     case = TrialCase(TrialMode.SLICES, row.case.copies)
-    slices = [window for one in bare if one.case == case for window in one.windows]
+    slices = [window for outcome in bare if outcome.case == case for window in outcome.windows]
     return Spread.of_any([sum(window.rates[0]) / sum(other.rates[0]) for window in mine for other in slices])
 
 
@@ -152,8 +152,8 @@ class Gain:
 
 def gains(folder: Path) -> list[Gain]:
     """The gain of each part that was measured on one product; the largest first."""
-    found = [gain for part in PARTS if (gain := _gain(part, folder))]
-    return sorted(found, key=lambda gain: -gain.processes.median)
+    all_gains = [gain for part in PARTS if (gain := _gain(part, folder))]
+    return sorted(all_gains, key=lambda gain: -gain.processes.median)
 
 
 def _gain(part: Part, folder: Path) -> Gain | None:
@@ -165,38 +165,42 @@ def _gain(part: Part, folder: Path) -> Gain | None:
     def elsewhere(row: TrialRow, comparison: Comparison) -> bool:
         return bool(pods and row.case.copies in of_pods and pods.ran_elsewhere(comparison))
 
-    found = [
+    candidates = [
         (row, row.of_slices, comparison)
         for comparison in bare
         for row in comparison.rows
         if row.case.mode is TrialMode.MPS and row.of_slices
     ]
-    if not found:
+    if not candidates:
         return None
     row, _, comparison = max(
-        found,
-        key=lambda it: (
-            it[0].runs > 1, it[0].case.copies in of_pods, not elsewhere(it[0], it[2]), it[0].case.total
+        candidates,
+        key=lambda tried: (
+            tried[0].runs > 1, tried[0].case.copies in of_pods, not elsewhere(tried[0], tried[2]), tried[0].case.total
         ),
     )  # fmt: skip
-    alike = [it for it in found if it[0].case == row.case and (it[0].runs > 1 or it[2] is comparison)]
-    busy = [one.busy_percent for one in comparison.rows if one.case.mode is TrialMode.ALONE]
-    alone = [_alone(one, whole) for one, _, whole in alike]
+    alike = [
+        tried for tried in candidates if tried[0].case == row.case and (tried[0].runs > 1 or tried[2] is comparison)
+    ]
+    busy = [entry.busy_percent for entry in comparison.rows if entry.case.mode is TrialMode.ALONE]
+    alone = [_alone(entry, whole) for entry, _, whole in alike]
     return Gain(
         title=part.title,
         busy=tuple(percent.median for percent in busy if percent),
         copies="+".join(map(str, row.case.copies)),
-        runs=tuple(one.runs for one, _, _ in alike),
+        runs=tuple(entry.runs for entry, _, _ in alike),
         processes=_of_all([spread for _, spread, _ in alike]),
         alone=None if None in alone else _of_all([spread for spread in alone if spread]),
         pods=of_pods.get(row.case.copies),
-        elsewhere=all(elsewhere(one, whole) for one, _, whole in alike),
+        elsewhere=all(elsewhere(entry, whole) for entry, _, whole in alike),
     )
 
 
 def _of_all(machines: Sequence[Spread]) -> Spread:
-    medians = (one.median for one in machines)
-    return Spread(statistics.median(medians), min(one.least for one in machines), max(one.largest for one in machines))
+    medians = (spread.median for spread in machines)
+    return Spread(
+        statistics.median(medians), min(spread.least for spread in machines), max(spread.largest for spread in machines)
+    )
 
 
 def _alone(row: TrialRow, comparison: Comparison) -> Spread | None:
@@ -236,7 +240,9 @@ class Pair:
     @property
     def full(self) -> bool:
         """They kept the GPU busy both times."""
-        return all(it.busy_percent and it.busy_percent.median >= FULL_PERCENT for it in (self.pods, self.processes))
+        return all(
+            copies.busy_percent and copies.busy_percent.median >= FULL_PERCENT for copies in (self.pods, self.processes)
+        )
 
 
 def pairs(results: Path) -> Iterator[Pair]:

@@ -143,12 +143,15 @@ def _files(results: Path) -> Iterator[str]:
     yield from head_of("program", "unit per second", *(product.upper() for product in PRODUCTS))
     for part in PARTS:
         folders = [results / product for product in PRODUCTS]
-        found = [
-            [_linked(machine(folder, gpu_of(it)), file, results) for file, it in measured(part, folder).items()]
+        cells = [
+            [
+                _linked(machine(folder, gpu_of(comparison)), file, results)
+                for file, comparison in measured(part, folder).items()
+            ]
             for folder in folders
         ]
-        if any(found):
-            yield line_of(part.title, part.unit, *(", ".join(links) or "–" for links in found))
+        if any(cells):
+            yield line_of(part.title, part.unit, *(", ".join(links) or "–" for links in cells))
 
 
 def _linked(gpu: str, file: Path, results: Path) -> str:
@@ -159,7 +162,10 @@ def _compared(part: Part, results: Path) -> Iterator[tuple[str, Mapping[TrialCas
     """The cases of each comparison of a program, below the link to its file."""
     for folder in (results / product for product in PRODUCTS):
         for file, comparison in measured(part, folder).items():
-            yield _linked(machine(folder, gpu_of(comparison)), file, results), {it.case: it for it in comparison.rows}
+            yield (
+                _linked(machine(folder, gpu_of(comparison)), file, results),
+                {row.case: row for row in comparison.rows},
+            )
 
 
 def _caps(results: Path) -> Iterator[str]:
@@ -189,7 +195,7 @@ def _latencies(results: Path) -> Iterator[str]:
             for case, row in rows.items():
                 slices = rows.get(TrialCase(TrialMode.SLICES, case.copies))
                 if case.mode is TrialMode.MPS and alone and slices:
-                    cells = (_percentiles(it) for it in (alone, slices, row))
+                    cells = (_percentiles(timed) for timed in (alone, slices, row))
                     line = line_of(part.title, link, str(case.total), *cells)
                     product, rank = link[1:5], (row.runs, case.total)
                     if rank > best.get(product, ((0, 0), ""))[0]:
@@ -216,7 +222,9 @@ def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
     ]
     for copies in sorted({*PUBLISHED, *ours}):
         slices, mps = PUBLISHED.get(copies, (None, None))
-        nos = [f"{it / PUBLISHED[1][column]:.2f}" if it else "–" for column, it in enumerate((slices, mps))]
+        nos = [
+            f"{seconds / PUBLISHED[1][column]:.2f}" if seconds else "–" for column, seconds in enumerate((slices, mps))
+        ]
         own = [ours.get(copies, {}).get(mode, "–") for mode in (TrialMode.SLICES, TrialMode.MPS)]
         lines.append(line_of(str(copies), *nos, *own))
     return lines
@@ -224,10 +232,10 @@ def _beside_nos(rows: Sequence[TrialRow]) -> list[str]:
 
 def _latency(row: TrialRow) -> float:
     """The p50 in ms. ValueError: it was not measured."""
-    (found,) = row.p50_ms
-    if found is None:
+    (p50,) = row.p50_ms
+    if p50 is None:
         raise ValueError(f"{row.case} has no latency")
-    return found.median
+    return p50.median
 
 
 GLANCE = """\
@@ -309,13 +317,13 @@ def _or(numbers: Sequence[int]) -> str:
 
 def _span(rows: Iterable[TrialRow]) -> str:
     """The least and the largest quotient to time slices."""
-    found = [row.of_slices.median for row in rows if row.of_slices]
-    return f"{min(found):.2f} to {max(found):.2f}"
+    medians = [row.of_slices.median for row in rows if row.of_slices]
+    return f"{min(medians):.2f} to {max(medians):.2f}"
 
 
-def _of_a_product(product: str, found: Sequence[Gain | None]) -> str:
+def _of_a_product(product: str, gains: Sequence[Gain | None]) -> str:
     lines = list(head_of("program", "one alone: busy", f"{product.upper()}: copies (runs)", *OF_THESE))
-    for gain in found:
+    for gain in gains:
         if gain:
             busy = " + ".join(f"{percent:.0f} %" for percent in gain.busy)
             copies = f"{gain.copies} ({' + '.join(map(str, gain.runs))})"
@@ -341,9 +349,9 @@ def _of_pods(gain: Gain) -> str:
 def _several(both: Sequence[Pair]) -> Iterator[str]:
     busy = f"which kept the GPU busy for at least {FULL_PERCENT:.0f} % of the time, both times"
     for name, full in ((busy, True), ("others", False)):
-        found = [pair.quotient for pair in both if pair.copies > 1 and pair.full is full]
-        figures = (_percent(it) for it in (min(found), statistics.median(found), max(found)))
-        yield line_of(name, str(len(found)), *figures)
+        quotients = [pair.quotient for pair in both if pair.copies > 1 and pair.full is full]
+        figures = (_percent(quotient) for quotient in (min(quotients), statistics.median(quotients), max(quotients)))
+        yield line_of(name, str(len(quotients)), *figures)
 
 
 def _alone(both: Sequence[Pair]) -> Iterator[str]:
@@ -370,8 +378,9 @@ def _berts(results: Path) -> Iterator[str]:
     for product, name in BERTS:
         folder = results / product
         ran = {
-            file.stem: (gpu_of(it), "processes under MPS", it.rows) for file, it in measured(part, folder).items()
-        } | {it.name: (it.gpu, it.title, it.record.rows) for it in pod_trials(part, folder)}
+            file.stem: (gpu_of(trial), "processes under MPS", trial.rows)
+            for file, trial in measured(part, folder).items()
+        } | {trial.name: (trial.gpu, trial.title, trial.record.rows) for trial in pod_trials(part, folder)}
         gpu, how, rows = ran[name]
         rate = _rate(next(row for row in rows if row.case.copies == (4,)))
         spread = f"{rate.least:,.0f}, {rate.median:,.0f}, {rate.largest:,.0f}"
@@ -394,13 +403,13 @@ def _prepared(results: Path) -> Iterator[str]:
 def _held_elsewhere(results: Path) -> Iterator[bool]:
     """Tells of each quotient to time slices of a run whether its extremes include the median of another machine."""
     for part, folder in ((part, results / product) for part in PARTS for product in PRODUCTS):
-        found = [
+        quotients = [
             (gpu_of(comparison), row, row.of_slices)
             for comparison in measured(part, folder).values()
             for row in comparison.rows
             if row.case.mode is TrialMode.MPS and len(row.case.copies) == 1 and row.of_slices and is_busy(row)
         ]
-        for (gpu, row, spread), (other_gpu, other, elsewhere) in permutations(found, 2):
+        for (gpu, row, spread), (other_gpu, other, elsewhere) in permutations(quotients, 2):
             if row.runs == 1 and gpu != other_gpu and row.case == other.case:
                 yield spread.least <= elsewhere.median <= spread.largest
 
@@ -430,8 +439,8 @@ def draw(results: Path, picture: Path) -> None:
         figure = Figure(figsize=(10.4, 5.6), layout="constrained")
         panels = figure.subplots(1, len(PRODUCTS), sharey=True, sharex=True)
         columns = list(zip(*([gain, *others] for gain, others in beside), strict=True))
-        for panel, product, found in zip(panels, PRODUCTS, columns, strict=True):
-            for place, gain in enumerate(found):
+        for panel, product, gains in zip(panels, PRODUCTS, columns, strict=True):
+            for place, gain in enumerate(gains):
                 if gain is None:
                     continue
                 bars = [
@@ -459,7 +468,7 @@ def draw(results: Path, picture: Path) -> None:
             panel.set_xlabel("work, × time slices (dashed)")
             panel.grid(visible=False, axis="y")
         panels[0].invert_yaxis()
-        panels[0].set_xlim(0, 1.3 * max(gain.processes.median for found in columns for gain in found if gain))
+        panels[0].set_xlim(0, 1.3 * max(gain.processes.median for gains in columns for gain in gains if gain))
         names = (("processes under MPS", "#56b4e9"), ("pods of a share", "#0072b2"))
         handles = [Patch(color=colour, label=name) for name, colour in names]
         figure.legend(handles=handles, loc="outside lower right", ncols=2, fontsize=8)

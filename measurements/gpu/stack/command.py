@@ -26,15 +26,15 @@ def _steps(description: str) -> Steps:
     steps.add("pack", _pack, "compress what has to travel into parts").add_argument("out", type=Path)
     steps.add("unpack", _unpack, "take parts in; with the last one, unpack").add_argument("part", type=Path, nargs="+")
     up = steps.add("up", _up, "start the cluster, make the clients' image, install gpushare")
-    one = steps.add("suite", _suite, "run suites")
-    one.add_argument("name", nargs="+", choices=SUITES, metavar=f"NAME ({', '.join(SUITES)})")
-    one.add_argument(
+    suite = steps.add("suite", _suite, "run suites")
+    suite.add_argument("name", nargs="+", choices=SUITES, metavar=f"NAME ({', '.join(SUITES)})")
+    suite.add_argument(
         "--seconds", type=float, help="for each, if less than its own limit: what it has by then is written"
     )
-    one.add_argument(
+    suite.add_argument(
         "--part", type=_part, default=(1, 1), metavar="K/N", help="of a suite that N stacks share: control"
     )
-    one.add_argument("--also", type=Path, nargs="+", default=[], help="results of the other stacks, to add to these")
+    suite.add_argument("--also", type=Path, nargs="+", default=[], help="results of the other stacks, to add to these")
     down = steps.add("down", _down, "save the logs, end everything, say what is left")
     drawn = steps.add("picture", _picture, "draw what departures, throughput and faults measured")
     drawn.add_argument("--out", type=Path, help=f"where the results are (default: {RESULTS})")
@@ -49,7 +49,7 @@ def _steps(description: str) -> Steps:
             metavar="GPUS",
             help="rehearse it with simulated GPUs",
         )
-    for step in (one, down, everything):
+    for step in (suite, down, everything):
         step.add_argument("--out", type=Path, help=f"for results and logs (default: {RESULTS}, or build/ if simulated)")
     return steps
 

@@ -40,7 +40,7 @@ class ControlPoints:
         """The commands passed since the last `clear`."""
         lines = (self._directory / sitecustomize.HITS).read_text().splitlines()
         hits = [json.loads(line) for line in lines if line.endswith("}")]
-        return {Command(it["role"], it["command"]) for it in hits}
+        return {Command(hit["role"], hit["command"]) for hit in hits}
 
     def clear(self) -> None:
         for name in (sitecustomize.ASKED, sitecustomize.HELD):

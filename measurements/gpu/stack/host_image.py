@@ -54,9 +54,9 @@ def write_image(
     """
     layer = archive.with_suffix(".layer")
     write_layer(layer, tree, made)
-    found = oci_archive.layer_of(layer)
-    name = f"localhost/{repository}:host-{found.digest[:16]}"
-    oci_archive.write(archive, name, config, [found])
+    tree_layer = oci_archive.layer_of(layer)
+    name = f"localhost/{repository}:host-{tree_layer.digest[:16]}"
+    oci_archive.write(archive, name, config, [tree_layer])
     layer.unlink()
     return name
 

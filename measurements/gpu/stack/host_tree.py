@@ -94,7 +94,7 @@ class Tree:
             target = here.readlink()
             self.links[str(here)] = str(target)
             reached = Path("/") if target.is_absolute() else reached
-            pending += reversed([it for it in target.parts if it != "/"])
+            pending += reversed([part for part in target.parts if part != "/"])
         return reached if reached.exists() else None
 
 
@@ -146,16 +146,16 @@ def _distributions(modules: Iterable[str]) -> list[str]:
 def _beside(loaded: Iterable[Path]) -> list[Path]:
     """The other names of these libraries, and the files of CUDA's compiler: built-ins, headers, and the libraries for
     kernels that start kernels."""
-    found: list[Path] = []
+    files: list[Path] = []
     for library in loaded:
-        found += library.parent.glob(f"{library.name.partition('.so')[0]}.so*")
+        files += library.parent.glob(f"{library.name.partition('.so')[0]}.so*")
         if library.name.startswith("libnvrtc"):
-            found += library.parent.glob("libnvrtc*")
-            found.append(library.parent / "libcudadevrt.a")
-            found += [parent / "include" for parent in library.parents if (parent / "include" / "cuda_fp16.h").exists()]
+            files += library.parent.glob("libnvrtc*")
+            files.append(library.parent / "libcudadevrt.a")
+            files += [parent / "include" for parent in library.parents if (parent / "include" / "cuda_fp16.h").exists()]
             if TOOL_KIT.exists() and library.is_relative_to(TOOL_KIT.resolve()):
-                found.append(TOOL_KIT / "include")
-    return found
+                files.append(TOOL_KIT / "include")
+    return files
 
 
 def _installed(names: Iterable[str]) -> list[Path]:

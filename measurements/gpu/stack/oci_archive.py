@@ -42,8 +42,12 @@ def write(archive: Path, name: str, config: Mapping[str, Any], layers: Sequence[
             "mediaType": f"{MEDIA}manifest.v1+json",
             "config": _descriptor("config.v1+json", settings),
             "layers": [
-                {"mediaType": f"{MEDIA}layer.v1.tar", "digest": f"sha256:{it.digest}", "size": it.path.stat().st_size}
-                for it in layers
+                {
+                    "mediaType": f"{MEDIA}layer.v1.tar",
+                    "digest": f"sha256:{stored.digest}",
+                    "size": stored.path.stat().st_size,
+                }
+                for stored in layers
             ],
         }
     )
@@ -54,7 +58,7 @@ def write(archive: Path, name: str, config: Mapping[str, Any], layers: Sequence[
             _add(tar, path, content)
         for blob in (settings, manifest):
             _add(tar, f"blobs/sha256/{hashlib.sha256(blob).hexdigest()}", blob)
-        for digest, layer in {it.digest: it for it in layers}.items():
+        for digest, layer in {stored.digest: stored for stored in layers}.items():
             tar.add(layer.path, f"blobs/sha256/{digest}")
 
 

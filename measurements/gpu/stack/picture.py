@@ -28,22 +28,25 @@ def draw(results: Path, picture: Path) -> None:
 
 
 def _read(results: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((results / f"stack-{name}.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads((results / f"stack-{name}.json").read_text())
+    return result
 
 
 def _departures(panel: Axes, result: dict[str, Any]) -> None:
     rows = {"unguarded": (result["unguarded"], HARMED, -0.2), "guarded": (result["guarded"], SPARED, 0.2)}
     for name, (figures, colour, offset) in rows.items():
         places = [place + offset for place in range(len(figures))]
-        hurt = [it["hurt"] for it in figures]
+        hurt = [row["hurt"] for row in figures]
         panel.bar(places, hurt, width=0.38, color=colour, label=name)
         for place, figure in zip(places, figures, strict=True):
             panel.annotate(
                 str(figure["hurt"]), (place, figure["hurt"]), ha="center", va="bottom", fontsize=8, color=TEXT
             )
     both = zip(result["unguarded"], result["guarded"], strict=True)
-    labels = [f"{one['kernel_ms']} ms\n{one['deletions']}, {other['deletions']}" for one, other in both]
+    labels = [
+        f"{guarded_row['kernel_ms']} ms\n{guarded_row['deletions']}, {other['deletions']}"
+        for guarded_row, other in both
+    ]
     panel.set_xticks(range(len(labels)), labels)
     panel.set_xlabel("length of the kernel; deletions unguarded, guarded")
     panel.set_ylim(0, 9.5)
@@ -54,13 +57,13 @@ def _departures(panel: Axes, result: dict[str, Any]) -> None:
 
 def _throughput(panel: Axes, result: dict[str, Any]) -> None:
     kernels = result["kernels_per_second"]
-    ratios = [it["ratio"] for it in kernels.values()]
-    below = [it["ratio"] - it["ratio_least"] for it in kernels.values()]
-    above = [it["ratio_largest"] - it["ratio"] for it in kernels.values()]
+    ratios = [kernel["ratio"] for kernel in kernels.values()]
+    below = [kernel["ratio"] - kernel["ratio_least"] for kernel in kernels.values()]
+    above = [kernel["ratio_largest"] - kernel["ratio"] for kernel in kernels.values()]
     panel.bar(range(len(kernels)), ratios, width=0.6, color=SPARED, yerr=(below, above), ecolor=TEXT, capsize=3)
-    for place, it in enumerate(kernels.values()):
-        text = f"{it['ratio']:.3f}\n{it['pods']:,.0f}/s"
-        panel.annotate(text, (place, it["ratio_largest"]), xytext=(0, 2), textcoords="offset points",
+    for place, kernel in enumerate(kernels.values()):
+        text = f"{kernel['ratio']:.3f}\n{kernel['pods']:,.0f}/s"
+        panel.annotate(text, (place, kernel["ratio_largest"]), xytext=(0, 2), textcoords="offset points",
                        ha="center", va="bottom", fontsize=7, color=TEXT)  # fmt: skip
     panel.axhline(1.0, color=SOFT, linewidth=1.0, linestyle=(0, (4, 3)))
     panel.set_xticks(range(len(kernels)), [case.replace(", ", "\n") for case in kernels], fontsize=6)
@@ -71,12 +74,12 @@ def _throughput(panel: Axes, result: dict[str, Any]) -> None:
 
 def _accidents(panel: Axes, result: dict[str, Any]) -> None:
     accidents = dict(reversed(result["accidents"].items()))
-    seconds = [it["new_client_after_seconds"] for it in accidents.values()]
-    colours = [HARMED if it["hurt"] else SPARED for it in accidents.values()]
+    seconds = [accident["new_client_after_seconds"] for accident in accidents.values()]
+    colours = [HARMED if accident["hurt"] else SPARED for accident in accidents.values()]
     panel.barh(range(len(accidents)), seconds, height=0.62, color=colours)
-    for place, it in enumerate(accidents.values()):
-        text = f"{it['new_client_after_seconds']:.1f} s, {it['hurt']} of 3 died"
-        panel.annotate(text, (it["new_client_after_seconds"], place), xytext=(3, 0), textcoords="offset points",
+    for place, accident in enumerate(accidents.values()):
+        text = f"{accident['new_client_after_seconds']:.1f} s, {accident['hurt']} of 3 died"
+        panel.annotate(text, (accident["new_client_after_seconds"], place), xytext=(3, 0), textcoords="offset points",
                        va="center", fontsize=8, color=TEXT)  # fmt: skip
     panel.axvline(result["new_client_without_accident_seconds"], color=OTHER, linewidth=1.0, linestyle=(0, (4, 3)))
     panel.set_yticks(range(len(accidents)), [name.replace("-", " ") for name in accidents])

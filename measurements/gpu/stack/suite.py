@@ -67,7 +67,7 @@ def run(name: str, suite: Suite, out: Path, seconds: float, part: tuple[int, int
         _earlier(out / f"stack-{name}.json", record),
         seconds,
         part,
-        [found for path in also if (found := _earlier(path, record))],
+        [stored for path in also if (stored := _earlier(path, record))],
     )
     began = time.monotonic()
     try:
@@ -97,9 +97,9 @@ def _earlier(path: Path, record: bring.Record) -> dict[str, Any]:
     """What was measured on such GPUs, however many the machine had."""
     if not path.exists():
         return {}
-    found: dict[str, Any] = json.loads(path.read_text())
-    kinds, here = set(found["environment"]["gpus"]), set(environment_block()["gpus"])
-    return found if found["simulated"] is record.simulated and kinds == here else {}
+    stored: dict[str, Any] = json.loads(path.read_text())
+    kinds, here = set(stored["environment"]["gpus"]), set(environment_block()["gpus"])
+    return stored if stored["simulated"] is record.simulated and kinds == here else {}
 
 
 def _versions(harness: Harness) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def gather(directory: Path) -> None:
         for library in needed:
             shutil.copy(library, folder / library.name)
         shutil.copy(program, folder / f"{name}.program")
-        [loader] = [it.name for it in needed if it.name.startswith("ld-")]
+        [loader] = [file.name for file in needed if file.name.startswith("ld-")]
         script = directory / name
         setting = f'OPENSSL_CONF="$here/{CONFIGURATION.name}" ' if name == "openssl" else ""
         script.write_text(_SCRIPT.format(folder=FOLDER, setting=setting, loader=loader, program=f"{name}.program"))

@@ -22,9 +22,9 @@ OF_RESULTS = ("gains",)
 
 
 def main(pages: Path = PAGES) -> None:
-    found = tables(RESULTS)
-    read = {name: found.pop(name) for name in OF_RESULTS}
-    for page, of_it in (("results.md", read), ("kernels.md", found)):
+    all_tables = tables(RESULTS)
+    read = {name: all_tables.pop(name) for name in OF_RESULTS}
+    for page, of_it in (("results.md", read), ("kernels.md", all_tables)):
         path = pages / page
         path.write_text(filled(path.read_text(), of_it))
 

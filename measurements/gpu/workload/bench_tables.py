@@ -84,7 +84,7 @@ def tables(results: Path) -> dict[str, str]:
         for names in ("depth-*.json", "memory.json", "caps.json", "scale.json")
     )
     lines = {product: _read(folder, "*.jsonl") for product, folder in folders.items()}
-    found = {
+    written = {
         "gains": _gains(depth),
         **{f"depth_{product.lower()}": _depth(part) for product, part in depth.items()},
         "latency": _latency(depth),
@@ -99,7 +99,7 @@ def tables(results: Path) -> dict[str, str]:
         **scenarios(results),
         **capped_pair_tables(results),
     }
-    return {name: "\n".join(table) for name, table in found.items()}
+    return {name: "\n".join(table) for name, table in written.items()}
 
 
 def _kernels(load: Load) -> str:
@@ -114,46 +114,50 @@ def _read(folder: Path, pattern: str) -> Collected:
     return collected
 
 
-def _gains(found: Parts) -> Iterator[str]:
-    columns = [f"{product}: × {other}" for product in found for other in ("time slices", "one client alone")]
+def _gains(parts: Parts) -> Iterator[str]:
+    columns = [f"{product}: × {other}" for product in parts for other in ("time slices", "one client alone")]
     yield from head_of("kernels", "depth", *columns)
     for grid, title in GRIDS.items():
         for depth in GAIN_DEPTHS:
-            here = [part.row(Load(LoadKind.COMPUTE, grid, depth), CLIENTS, MPS) for part in found.values()]
+            here = [part.row(Load(LoadKind.COMPUTE, grid, depth), CLIENTS, MPS) for part in parts.values()]
             gains = [_times(gain) for row in here for gain in (row.of_time_slicing, row.of_one_client)]
             yield line_of(title, str(depth), *gains)
 
 
 def _depth(part: Part) -> Iterator[str]:
-    yield from head_of("kernels", "run by", *(f"depth {it}" for it in DEPTHS), f"graphs of {GRAPH_DEPTH}")
+    yield from head_of("kernels", "run by", *(f"depth {depth}" for depth in DEPTHS), f"graphs of {GRAPH_DEPTH}")
     ways = (("8 in time slices", CLIENTS, SLICES), ("8 under MPS", CLIENTS, MPS), ("one alone", 1, SLICES))
     for grid, title in GRIDS.items():
-        loads = [Load(LoadKind.COMPUTE, grid, it) for it in DEPTHS]
+        loads = [Load(LoadKind.COMPUTE, grid, depth) for depth in DEPTHS]
         loads.append(Load(LoadKind.COMPUTE, grid, GRAPH_DEPTH, graph=True))
         for how, clients, mode in ways:
             yield line_of(title, how, *(part.row(load, clients, mode).total.text(",.0f") for load in loads))
 
 
-def _latency(found: Parts) -> Iterator[str]:
+def _latency(parts: Parts) -> Iterator[str]:
     columns = [f"{how}: p{percent}" for how in ("time slices", "MPS") for percent in PERCENTILES]
     yield from head_of("kernels", "GPU", *columns)
     for grid, title in GRIDS.items():
         load = Load(LoadKind.COMPUTE, grid)
-        for product, part in found.items():
-            cells = [part.microseconds(load, CLIENTS, mode, it) for mode in (SLICES, MPS) for it in PERCENTILES]
+        for product, part in parts.items():
+            cells = [
+                part.microseconds(load, CLIENTS, mode, percentile)
+                for mode in (SLICES, MPS)
+                for percentile in PERCENTILES
+            ]
             yield line_of(title, product, *cells)
 
 
-def _overlap(found: Mapping[str, Collected]) -> Iterator[str]:
+def _overlap(results: Mapping[str, Collected]) -> Iterator[str]:
     yield from head_of("", "GPU", "time slices", "any", "MPS", "any")
     for grid, depth, processes, title in OVERLAPS:
-        for product, collected in found.items():
+        for product, collected in results.items():
             cells = []
             for setting in UNCAPPED:
-                one = _line(collected, setting, grid, depth, processes)
+                overlap = _line(collected, setting, grid, depth, processes)
                 cells += [
-                    one.at_once.text(".2f"),
-                    f"{one.running_percent.text('.0f')} %" if one.running_percent else "–",
+                    overlap.at_once.text(".2f"),
+                    f"{overlap.running_percent.text('.0f')} %" if overlap.running_percent else "–",
                 ]
             yield line_of(title, product, *cells)
 
@@ -161,9 +165,9 @@ def _overlap(found: Mapping[str, Collected]) -> Iterator[str]:
 def _line(collected: Collected, setting: Setting, grid: Grid, depth: int, processes: int) -> Overlap:
     """KeyError: it was not measured."""
     wanted = (setting, grid.value, depth, processes)
-    for one in collected.overlaps:
-        if (one.setting, one.grid, one.depth, one.processes) == wanted:
-            return one
+    for overlap in collected.overlaps:
+        if (overlap.setting, overlap.grid, overlap.depth, overlap.processes) == wanted:
+            return overlap
     raise KeyError(f"no overlap {wanted}")
 
 
@@ -175,20 +179,22 @@ CAPPED = tuple(
 )
 
 
-def _caps(found: Parts) -> Iterator[str]:
+def _caps(parts: Parts) -> Iterator[str]:
     yield from head_of("clients", "kernels", "GPU", "kernels/s without caps", "with caps")
     for clients, load in CAPPED:
-        for product, part in found.items():
+        for product, part in parts.items():
             rates = [part.row(load, clients, mode).total.text(",.0f") for mode in (MPS, CAPS)]
             yield line_of(_capped(clients), _kernels(load), product, *rates)
 
 
-def _cap_latencies(found: Parts) -> Iterator[str]:
+def _cap_latencies(parts: Parts) -> Iterator[str]:
     columns = ("p50 µs without caps", "with caps", "p99 µs without", "with")
     yield from head_of("clients", "GPU", *columns)
     for clients, load in CAPPED:
-        for product, part in found.items():
-            cells = [part.microseconds(load, clients, mode, it) for it in PERCENTILES for mode in (MPS, CAPS)]
+        for product, part in parts.items():
+            cells = [
+                part.microseconds(load, clients, mode, percentile) for percentile in PERCENTILES for mode in (MPS, CAPS)
+            ]
             yield line_of(f"{_capped(clients)}: {_kernels(load)}", product, *cells)
 
 
@@ -196,11 +202,11 @@ def _capped(clients: int) -> str:
     return f"{clients} at {100 / clients:g} %"
 
 
-def _pairs(found: Mapping[str, Collected]) -> Iterator[str]:
+def _pairs(results: Mapping[str, Collected]) -> Iterator[str]:
     yield from head_of("programs", "GPU", "time slices", "MPS", "MPS, 50 % each", "MPS, 25 % each")
-    for kinds in dict.fromkeys(pair.kinds for one in found.values() for pair in one.pairs):
+    for kinds in dict.fromkeys(pair.kinds for result in results.values() for pair in result.pairs):
         title = " + ".join(kinds)
-        for product, collected in found.items():
+        for product, collected in results.items():
             combined = {pair.setting: pair.combined for pair in collected.pairs if pair.kinds == kinds}
             yield line_of(title, product, *(combined[setting].text(".2f") for setting in SETTINGS))
 
@@ -208,21 +214,21 @@ def _pairs(found: Mapping[str, Collected]) -> Iterator[str]:
 MEMORY = tuple(Load(LoadKind.MEMORY, grid, depth) for grid in GRIDS for depth in MEMORY_DEPTHS)
 
 
-def _memory(found: Parts) -> Iterator[str]:
-    yield from head_of("kernels", *(f"{product}: × {other}" for product in found
+def _memory(parts: Parts) -> Iterator[str]:
+    yield from head_of("kernels", *(f"{product}: × {other}" for product in parts
                                     for other in ("time slices", "one client alone")))  # fmt: skip
     for load in MEMORY:
-        rows_ = [part.row(load, CLIENTS, MPS) for part in found.values()]
+        rows_ = [part.row(load, CLIENTS, MPS) for part in parts.values()]
         yield line_of(
             _kernels(load), *(_times(gain) for row in rows_ for gain in (row.of_time_slicing, row.of_one_client))
         )
 
 
-def _bandwidth(found: Parts) -> Iterator[str]:
+def _bandwidth(parts: Parts) -> Iterator[str]:
     yield from head_of("kernels", "GPU", "TB/s of one alone", "of 8 in time slices", "of 8 under MPS")
     ways = ((1, SLICES), (CLIENTS, SLICES), (CLIENTS, MPS))
     for load in MEMORY:
-        for product, part in found.items():
+        for product, part in parts.items():
             yield line_of(_kernels(load), product, *(_terabytes(part.row(load, *way)) for way in ways))
 
 
@@ -256,7 +262,7 @@ def _clients_alone(depth: Parts, scale: Parts) -> Iterator[str]:
                     gains.append(part.row(load, number, MPS).of_one_client)
                 else:
                     together = scale[product].rates(load, number, MPS)
-                    gains.append(Spread.of_any([all_ / one for all_ in together for one in alone]))
+                    gains.append(Spread.of_any([all_ / single for all_ in together for single in alone]))
             yield line_of(_kernels(load), product, *map(_times, gains))
 
 

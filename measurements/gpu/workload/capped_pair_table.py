@@ -21,17 +21,17 @@ FEW = 10
 
 def capped_pair_tables(results: Path) -> dict[str, Iterator[str]]:
     """One for each depth, by its name on the page. KeyError: it was not measured."""
-    found = json.loads((results / FILE).read_text())
-    return {f"capped_pair_{depth}": _table(found, depth) for depth in DEPTHS}
+    result = json.loads((results / FILE).read_text())
+    return {f"capped_pair_{depth}": _table(result, depth) for depth in DEPTHS}
 
 
-def _table(found: Mapping[str, Any], depth: int) -> Iterator[str]:
+def _table(result: Mapping[str, Any], depth: int) -> Iterator[str]:
     yield from head_of("blocks of", "blocks", "without caps", "50 % each", "slow kernels")
     for kind in WORK:
         for blocks in BLOCKS:
             case = f"{blocks} blocks of {kind}, depth {depth}"
-            cells = [_longer([run[case] for run in found["runs"][cap]]) for cap in (UNCAPPED, CAP)]
-            cells.append(_slow([run[case] for run in found["runs"][CAP]]) if blocks <= SMS else "–")
+            cells = [_longer([run[case] for run in result["runs"][cap]]) for cap in (UNCAPPED, CAP)]
+            cells.append(_slow([run[case] for run in result["runs"][CAP]]) if blocks <= SMS else "–")
             yield line_of(kind, str(blocks), *cells)
 
 
@@ -41,7 +41,7 @@ def _longer(runs: Sequence[Mapping[str, Any]]) -> str:
     """
     seconds = [run["overlap"] / sum(run["together"]) for run in runs]
     alone = [run["kernel_ns_alone"][MEDIAN] / 1e9 for run in runs]
-    return Spread.of([one / other for one, other in zip(seconds, alone, strict=True)]).text()
+    return Spread.of([duration / other for duration, other in zip(seconds, alone, strict=True)]).text()
 
 
 def _slow(runs: Sequence[Mapping[str, Any]]) -> str:

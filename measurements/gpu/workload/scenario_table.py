@@ -28,7 +28,9 @@ class Figure:
 
     def text(self, measured: Mapping[str, Lines]) -> str:
         """KeyError, ValueError: it was not measured, or not on a GPU."""
-        lines = [one for one in measured[self.part] if all(_at(one, name) == it for name, it in self.where.items())]
+        lines = [
+            line for line in measured[self.part] if all(_at(line, name) == value for name, value in self.where.items())
+        ]
         if any(line.get("timed") is False for line in lines):
             raise ValueError(f"{self.part}: figures of a simulated GPU are no results")
         if self.of_runs:
@@ -142,24 +144,24 @@ TABLES: Mapping[str, Table] = {"tasks": TASKS, "pipelines": PIPELINES, "services
 
 def scenarios(results: Path) -> dict[str, list[str]]:
     """The lines of each table, by its name. KeyError, ValueError: something of it was not measured."""
-    found = [parts(results / product) for product in PRODUCTS]
-    return {name: list(_lines(table, found)) for name, table in TABLES.items()}
+    measured = [parts(results / product) for product in PRODUCTS]
+    return {name: list(_lines(table, measured)) for name, table in TABLES.items()}
 
 
-def _lines(table: Table, found: Sequence[Mapping[str, Lines]]) -> Iterator[str]:
+def _lines(table: Table, measured: Sequence[Mapping[str, Lines]]) -> Iterator[str]:
     yield from head_of("", "", *(product.upper() for product in PRODUCTS))
     for title, figures in table.items():
         first = title
         for case, figure in figures.items():
-            yield line_of(first, case, *(figure.text(one) for one in found))
+            yield line_of(first, case, *(figure.text(lines) for lines in measured))
             first = ""
 
 
 def parts(folder: Path) -> dict[str, Lines]:
     """The events of parts by name, where as expected; of one that was measured more than once, the last."""
     stored = [json.loads(file.read_text()) for file in sorted(folder.glob("workload*.json"))]
-    stored.sort(key=lambda one: str(one["environment"]["date"]))
-    named = (item for one in stored for item in one.items())
+    stored.sort(key=lambda stored_run: str(stored_run["environment"]["date"]))
+    named = (item for stored_run in stored for item in stored_run.items())
     return {
         name: part["events"]
         for name, part in named

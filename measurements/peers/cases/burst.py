@@ -35,7 +35,7 @@ def measure(harness: Harness, way: Way, gpus: Gpus) -> dict[str, Any]:
         readings: list[Reading] = []
         with ThreadPoolExecutor(1) as creating:
             created = creating.submit(tenant.start, *pods)
-            _wait(tenant, readings, lambda found: created.done() and len(_started(found)) >= gpus.places, FULL_SECONDS)
+            _wait(tenant, readings, lambda pods: created.done() and len(_started(pods)) >= gpus.places, FULL_SECONDS)
             created.result()
         full = _settled(tenant, readings)
         figures = {
@@ -87,7 +87,7 @@ def _refill(tenant: Clients, full: Reading, gpus: Gpus, before: Sequence[Object]
     readings: list[Reading] = []
     began = time.time()
     tenant.kubectl.delete("pods", *leaving, "--grace-period=1", wait=False)
-    _wait(tenant, readings, lambda found: waited <= {_name(pod) for pod in _started(found)}, REFILLED_SECONDS)
+    _wait(tenant, readings, lambda pods: waited <= {_name(pod) for pod in _started(pods)}, REFILLED_SECONDS)
     pods = _settled(tenant, readings)
     newcomers = [pod for pod in pods if _name(pod) in waited]
     return {

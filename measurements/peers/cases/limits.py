@@ -58,14 +58,14 @@ def measure(harness: Harness, way: Way) -> dict[str, Any]:
 def commands(harness: Harness, way: Way) -> dict[str, Any]:
     """The control program's commands beside a client of another pod, in another namespace where the way has that: by a
     user without privileges, then by root with the capabilities that a container has by default."""
-    found: dict[str, Any] = {}
+    outcome: dict[str, Any] = {}
     if Part.DAEMON not in way.parts:
         return {"absent": Part.DAEMON}
     for who, enforce in (("user", way.standard), ("root", "privileged")):
         with clients(harness, way, enforce) as tenant, _others(harness, way, tenant) as others:
-            found[who] = _commands(way, others, tenant, who)
+            outcome[who] = _commands(way, others, tenant, who)
     with clients(harness, way) as tenant:
-        return found | {"new_client_after": served(tenant, "afterwards").as_json()}
+        return outcome | {"new_client_after": served(tenant, "afterwards").as_json()}
 
 
 def _others(harness: Harness, way: Way, tenant: Clients) -> AbstractContextManager[Clients]:

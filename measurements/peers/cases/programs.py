@@ -29,7 +29,9 @@ def _program(harness: Harness, way: Way, program: tuple[str, ...]) -> dict[str, 
         tenant.start(*pods)
         for name in names:
             what = f"{name} computes"
-            wait_until(what, lambda it=name: tenant.log(it), START_SECONDS, lambda it=name: tenant.explain(it))
+            wait_until(
+                what, lambda client=name: tenant.log(client), START_SECONDS, lambda client=name: tenant.explain(client)
+            )
         before = {name: len(tenant.log(name)) for name in names}
         time.sleep(WINDOW_SECONDS)
         return _figures([_since(tenant, name, lines) for name, lines in before.items()])

@@ -30,9 +30,9 @@ class Served:
     free_mib: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        found = asdict(self)
-        limit = found.pop("limit")
-        return found | ({} if self.seconds is not None else {"not_within_seconds": limit})
+        fields = asdict(self)
+        limit = fields.pop("limit")
+        return fields | ({} if self.seconds is not None else {"not_within_seconds": limit})
 
 
 def served(tenant: Clients, name: str, counted_from: float | None = None, limit: float = SERVE_SECONDS) -> Served:
@@ -60,7 +60,7 @@ def served(tenant: Clients, name: str, counted_from: float | None = None, limit:
 
 def observer(tenant: Clients, name: str) -> list[str]:
     """Reasons of the events about a pod that came from others than Kubernetes itself."""
-    return sorted({it["reason"] for it in tenant.kubernetes_events(name) if not _by_kubernetes(it)})
+    return sorted({event["reason"] for event in tenant.kubernetes_events(name) if not _by_kubernetes(event)})
 
 
 Told = dict[tuple[str, str], str]
@@ -71,7 +71,9 @@ def told(tenant: Clients) -> Told:
     """Events in the whole cluster that came from others than Kubernetes itself: kind of object, and reason."""
     events = tenant.harness.kubectl.items("events", "--all-namespaces")
     return {
-        event_version(it): f"{it['involvedObject']['kind']}: {it['reason']}" for it in events if not _by_kubernetes(it)
+        event_version(event): f"{event['involvedObject']['kind']}: {event['reason']}"
+        for event in events
+        if not _by_kubernetes(event)
     }
 
 

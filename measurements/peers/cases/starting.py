@@ -61,10 +61,10 @@ def users(harness: Harness, way: Way) -> dict[str, Any]:
     An MPS daemon may serve one user until its last client ends: where not all computed, the way is repaired, and
     `usable_after` says whether pods of the usual user compute then.
     """
-    found = _users(harness, way)
-    if found["computed"] == USERS:
-        return found
-    return found | {"usable_after": accidents.repair(harness, way)}
+    outcome = _users(harness, way)
+    if outcome["computed"] == USERS:
+        return outcome
+    return outcome | {"usable_after": accidents.repair(harness, way)}
 
 
 def _users(harness: Harness, way: Way) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def _stem(pod: Object) -> str:
 
 def _rights(pod: Object, container: Object) -> dict[str, Any]:
     spec, context = pod["spec"], container.get("securityContext", {})
-    paths = {it["name"]: it["hostPath"]["path"] for it in spec.get("volumes", []) if "hostPath" in it}
-    mounted = [it for it in container.get("volumeMounts", []) if it["name"] in paths]
+    paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec.get("volumes", []) if "hostPath" in volume}
+    mounted = [volume for volume in container.get("volumeMounts", []) if volume["name"] in paths]
     return {
         "privileged": bool(context.get("privileged")),
         "added_capabilities": context.get("capabilities", {}).get("add", []),
@@ -119,6 +119,6 @@ def _rights(pod: Object, container: Object) -> dict[str, Any]:
         "read_only_root": bool(context.get("readOnlyRootFilesystem")),
         "host_pid": bool(spec.get("hostPID")),
         "host_network": bool(spec.get("hostNetwork")),
-        "host_paths_writable": sorted({paths[it["name"]] for it in mounted if not it.get("readOnly")}),
+        "host_paths_writable": sorted({paths[volume["name"]] for volume in mounted if not volume.get("readOnly")}),
         "api_token": spec.get("automountServiceAccountToken", True),
     }

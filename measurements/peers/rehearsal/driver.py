@@ -49,7 +49,7 @@ def end(harness: Harness) -> None:
 def uuids(count: int) -> list[str]:
     """UUIDs of that many GPUs, by their index."""
     gpu = SIMULATED_GPU
-    return [it.uuid for it in make_gpus(NAME, count, gpu["product"], gpu["sms"], gpu["memory_mib"])]
+    return [made.uuid for made in make_gpus(NAME, count, gpu["product"], gpu["sms"], gpu["memory_mib"])]
 
 
 def _devices(names: list[str]) -> dict[str, object]:

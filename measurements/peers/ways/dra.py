@@ -78,7 +78,7 @@ class NvidiaDra:
         ResourceSlices outlast it for a while, and tell gpushare that the GPU is not free."""
         wait_until("the claims are given back", lambda: not self._taken(), TURN_SECONDS, self._taken)
         self._harness.stack.helm("uninstall", RELEASE, "--namespace", RELEASE, "--ignore-not-found", "--wait")
-        if names := [it["metadata"]["name"] for it in self._slices()]:
+        if names := [item["metadata"]["name"] for item in self._slices()]:
             self._harness.kubectl.delete("resourceslices", *names)
         shutil.rmtree(self._harness.in_node(DRIVER_ROOT), ignore_errors=True)
         label(self._harness, dict.fromkeys(LABELS))
@@ -122,16 +122,18 @@ class NvidiaDra:
         return image.load(self._harness, "nvidia-dra-driver", programs, TOOLS, files)
 
     def _offers(self) -> bool:
-        return any(it["spec"].get("devices") for it in self._slices())
+        return any(item["spec"].get("devices") for item in self._slices())
 
     def _slices(self) -> list[Object]:
-        return [it for it in self._harness.kubectl.items("resourceslices") if it["spec"]["driver"] == DRIVER]
+        return [item for item in self._harness.kubectl.items("resourceslices") if item["spec"]["driver"] == DRIVER]
 
     def _taken(self) -> list[str]:
         """Those who have taken the GPU: claims in use, and the daemon of one that no longer is."""
         claims = self._harness.kubectl.items("resourceclaims", "--all-namespaces")
-        ours = [it for it in claims if it["metadata"]["namespace"].startswith(f"{NAMESPACES}-")]
-        taken = [f"{it['metadata']['namespace']}/{CLAIM}" for it in ours if it.get("status", {}).get("allocation")]
+        ours = [claim for claim in claims if claim["metadata"]["namespace"].startswith(f"{NAMESPACES}-")]
+        taken = [
+            f"{claim['metadata']['namespace']}/{CLAIM}" for claim in ours if claim.get("status", {}).get("allocation")
+        ]
         return taken + ([f"an MPS daemon: {daemon}"] if (daemon := self.daemon()) else [])
 
 

@@ -26,8 +26,8 @@ def make(machine: Path, folder: Path) -> bool:
     """Writes `folder` from the driver below `machine`. Returns whether there is one. What is complete stays."""
     if (folder / PROGRAMS / SMI).exists():
         return True
-    found = driver.find("/", machine)
-    libraries = {name: machine / path.lstrip("/") for name, path in found.libraries.items()}
+    installed = driver.find("/", machine)
+    libraries = {name: machine / path.lstrip("/") for name, path in installed.libraries.items()}
     if libraries and NVML not in libraries and (nvml := driver.nvml_library(machine)):
         libraries[NVML] = nvml
     aside = folder.with_suffix(".new")
@@ -38,7 +38,7 @@ def make(machine: Path, folder: Path) -> bool:
     (aside / OTHER_NAME).symlink_to(BESIDE)
     for name, library in libraries.items():
         _library(library, aside / LIBRARIES, name)
-    programs = {**found.executables, **({OWN_SMI: found.tools[SMI]} if SMI in found.tools else {})}
+    programs = {**installed.executables, **({OWN_SMI: installed.tools[SMI]} if SMI in installed.tools else {})}
     for name, path in programs.items():
         shutil.copy(machine / path.lstrip("/"), aside / PROGRAMS / name)
     if libraries:

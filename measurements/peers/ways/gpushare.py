@@ -106,7 +106,7 @@ class GpushareByClaims(Gpushare):
     def offered(self) -> int | None:
         """Clients that the node's ResourceSlices have room for, taken or not."""
         slices = self._harness.kubectl.items("resourceslices")
-        ours = [it["spec"] for it in slices if it["spec"]["driver"].endswith("gpushare.dev")]
+        ours = [item["spec"] for item in slices if item["spec"]["driver"].endswith("gpushare.dev")]
         return sum(int(gpu["capacity"]["clients"]["value"]) for spec in ours for gpu in spec.get("devices", []))
 
     def _apply(self, clients: int, threads: dict[str, int], memory: dict[str, Any]) -> None:

@@ -55,10 +55,10 @@ def _build(
     repository: str, archive: Path, programs: Mapping[str, Path], started: Iterable[str], made: Mapping[str, bytes]
 ) -> str:
     tree = Tree()
-    found = {name: shutil.which(name) for name in started}
-    if lacking := [name for name, path in found.items() if path is None]:
+    paths = {name: shutil.which(name) for name in started}
+    if lacking := [name for name, path in paths.items() if path is None]:
         raise LocalClusterError(f"this machine lacks {', '.join(lacking)}")
-    machines_own = [SHELL, *(Path(path) for path in found.values() if path)]
+    machines_own = [SHELL, *(Path(path) for path in paths.values() if path)]
     needed = tools.libraries_of([*machines_own, *programs.values()])
     beside = [path.with_name(name) for path in needed if path.name == "libc.so.6" for name in OF_THE_DRIVER]
     for path in (*machines_own, *needed, *beside):

@@ -21,15 +21,15 @@ def daemon_in(harness: Harness) -> Daemon | None:
 
 def pid_of(harness: Harness, program: str) -> int | None:
     """Its PID in the node. An interpreter's script goes by the script's name: a rehearsal has such programs."""
-    found = []
+    pids = []
     for entry in harness.in_node("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
         if program in {Path(word.decode(errors="replace")).name for word in words[:OPTIONS]}:
-            found.append(int(entry.name))
-    return min(found, default=None)
+            pids.append(int(entry.name))
+    return min(pids, default=None)
 
 
 def start_in_node(harness: Harness, command: list[str], environment: dict[str, str]) -> None:

@@ -162,19 +162,19 @@ def measured_in(tree: Path, pairs: int) -> tuple[Taken, dict[str, int]]:
 
 def summary(runs: list[tuple[Taken, dict[str, int]]]) -> dict[str, dict[str, float]]:
     """`added`: what the way took longer than the direct one just before it."""
-    found = {}
+    figures = {}
     for way in runs[0][0]:
-        values = [1000 * one for taken, _ in runs for one in taken[way]]
-        direct = [1000 * one for taken, _ in runs for one in taken["direct"]]
-        added = [one - other for one, other in zip(values, direct, strict=True)]
-        found[way] = {
+        values = [1000 * seconds for taken, _ in runs for seconds in taken[way]]
+        direct = [1000 * seconds for taken, _ in runs for seconds in taken["direct"]]
+        added = [seconds - other for seconds, other in zip(values, direct, strict=True)]
+        figures[way] = {
             "medianMilliseconds": round(statistics.median(values), 3),
             "p10Milliseconds": round(statistics.quantiles(values, n=10)[0], 3),
             "p90Milliseconds": round(statistics.quantiles(values, n=10)[-1], 3),
             "addedMedianMilliseconds": round(statistics.median(added), 3),
             "commandsEach": round(sum(sent[way] for _, sent in runs) / len(values), 2),
         }
-    return found
+    return figures
 
 
 def compare(commit: str, pairs: int, rounds: int) -> dict[str, object]:
@@ -184,7 +184,7 @@ def compare(commit: str, pairs: int, rounds: int) -> dict[str, object]:
         for _ in range(rounds):
             for which, tree in compared.items():
                 runs[which].append(measured_in(tree, pairs // rounds))
-        return {which: summary(found) for which, found in runs.items()}
+        return {which: summary(figures) for which, figures in runs.items()}
 
 
 def main() -> None:
@@ -198,8 +198,10 @@ def main() -> None:
     if args.ways:
         print(json.dumps(measure(args.pairs)))
         return
-    found = compare(args.before, args.pairs, args.rounds) if args.before else {"after": summary([measure(args.pairs)])}
-    results.write({"pairs": args.pairs, "environment": results.machine(), **found}, args.out)
+    compared = (
+        compare(args.before, args.pairs, args.rounds) if args.before else {"after": summary([measure(args.pairs)])}
+    )
+    results.write({"pairs": args.pairs, "environment": results.machine(), **compared}, args.out)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,9 @@ class SlowDaemon:
 
     def terminate_client(self, server: int, pid: int) -> bool:
         self.asked[pid] = time.monotonic()
-        gpu = next((gpu for gpu, listed in self._nvml.clients.items() if any(it.pid == pid for it in listed)), "")
+        gpu = next(
+            (gpu for gpu, listed in self._nvml.clients.items() if any(process.pid == pid for process in listed)), ""
+        )
         if self.hung and gpu == "GPU-1":
             time.sleep(HUNG_SECONDS)
             raise ControlTimeoutError("no answer")
@@ -209,12 +211,12 @@ async def measure(repeats: int, directory: Path) -> dict[str, list[float]]:
     stand.node.start()
     try:
         await stand.ready()
-        found: dict[str, list[float]] = {way: [] for way in WAYS}
+        times: dict[str, list[float]] = {way: [] for way in WAYS}
         for _ in range(repeats):
             for way, take in WAYS.items():
-                found[way] += await take(stand)
+                times[way] += await take(stand)
                 await stand.clear()
-        return found
+        return times
     finally:
         await stand.node.stop()
         mps.cancel()

@@ -31,8 +31,8 @@ def measured_in(tree: Path, repeats: int) -> dict[str, list[float]]:
     environment = os.environ | {"PYTHONPATH": f"{tree}/operator:{tree}/workload:{tree}"}
     command = [sys.executable, "-P", str(NODE), str(repeats)]
     done = subprocess.run(command, env=environment, cwd="/", stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, list[float]] = json.loads(done.stdout)
-    return found
+    times: dict[str, list[float]] = json.loads(done.stdout)
+    return times
 
 
 def summary(milliseconds: Sequence[float]) -> dict[str, float]:
@@ -57,15 +57,15 @@ def compare(commit: str, repeats: int, rounds: int) -> dict[str, object]:
         for _ in range(rounds):
             for which, tree in compared.items():
                 runs[which].append(measured_in(tree, repeats))
-        return {which: _by_way(found) for which, found in runs.items()}
+        return {which: _by_way(times) for which, times in runs.items()}
 
 
 def _by_way(runs: Sequence[dict[str, list[float]]]) -> dict[str, object]:
     """`medianOfRounds`: of each round, in its order."""
     return {
         way: {
-            **summary([one for found in runs for one in found[way]]),
-            "medianOfRounds": [round(statistics.median(found[way]), 1) for found in runs],
+            **summary([time for times in runs for time in times[way]]),
+            "medianOfRounds": [round(statistics.median(times[way]), 1) for times in runs],
         }
         for way in runs[0]
     }
@@ -78,8 +78,10 @@ def main() -> None:
     parser.add_argument("--before", default="", help="a commit to compare with")
     results.add_out(parser)
     args = parser.parse_args()
-    found = compare(args.before, args.repeats, args.rounds)
-    results.write({"repeats": args.repeats, "rounds": args.rounds, "environment": results.machine(), **found}, args.out)
+    compared = compare(args.before, args.repeats, args.rounds)
+    results.write(
+        {"repeats": args.repeats, "rounds": args.rounds, "environment": results.machine(), **compared}, args.out
+    )
 
 
 if __name__ == "__main__":

@@ -228,7 +228,9 @@ class Node:
 
     def _healthy(self) -> list[str]:
         """The slots that the agent has offered last."""
-        offers = ({slot for slot, health in one.items() if health == "Healthy"} for one in reversed(self.kubelet.lists))
+        offers = (
+            {slot for slot, health in slots.items() if health == "Healthy"} for slots in reversed(self.kubelet.lists)
+        )
         return sorted(next((slots for slots in offers if any("GPU-" in slot for slot in slots)), ()))
 
     def _put_in_pod(self, pid: int, uid: str, container: str) -> None:
@@ -321,18 +323,18 @@ def _wakeups(pid: int) -> int:
 def _smaps(pid: int) -> dict[str, float]:
     """MiB: what is resident; of it, what this process alone has; and of that what is no file's."""
     lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines())
-    found = {words[0]: int(words[1]) / 1024 for words in lines if words[0].endswith(":")}
-    private = found["Private_Clean:"] + found["Private_Dirty:"]
+    sizes = {words[0]: int(words[1]) / 1024 for words in lines if words[0].endswith(":")}
+    private = sizes["Private_Clean:"] + sizes["Private_Dirty:"]
     return {
-        "residentMib": round(found["Rss:"], 1),
+        "residentMib": round(sizes["Rss:"], 1),
         "privateMib": round(private, 1),
-        "anonymousMib": round(found["Anonymous:"], 1),
+        "anonymousMib": round(sizes["Anonymous:"], 1),
     }
 
 
 async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: Path) -> Object:
     pythons = {"before": args.before_python or args.python, "after": args.python}
-    found: dict[str, list[Object]] = {subject: [] for subject in compared}
+    rounds: dict[str, list[Object]] = {subject: [] for subject in compared}
     for turn in range(args.repeats):
         for subject, tree in compared.items():
             own = scratch / f"{subject}-{turn}"
@@ -345,17 +347,17 @@ async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: P
                     kube = await connected(plane)
                     await node.fill(kube)
                     await kube.close()
-                    one = await measured(plane, node, pythons[subject], tree, args.seconds, log)
+                    figures = await measured(plane, node, pythons[subject], tree, args.seconds, log)
             except BaseException:
                 print(log.read_text()[-3000:] if log.exists() else "", node.log.read_text()[-3000:], file=sys.stderr)
                 raise
-            one["load"] = results.load()
-            found[subject].append(one)
-            print(f"{subject}: {json.dumps(one)}", file=sys.stderr, flush=True)
+            figures["load"] = results.load()
+            rounds[subject].append(figures)
+            print(f"{subject}: {json.dumps(figures)}", file=sys.stderr, flush=True)
     return {
         "what": "python -m measurements.scale.agent.load; one agent on a full node at rest, see its documentation",
         "environment": environment(args),
-        "agent": found,
+        "agent": rounds,
     }
 
 
@@ -386,8 +388,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         Path(scratch).chmod(0o755)  # the broker is another user
         with trees(args.before, Path(scratch)) as compared:
-            found = asyncio.run(run(args, compared, Path(scratch)))
-    results.write(found, args.out)
+            result = asyncio.run(run(args, compared, Path(scratch)))
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -147,20 +147,20 @@ async def run(args: argparse.Namespace, compared: Mapping[str, Path], scratch: P
         sizes = await fill(original, kube, args.pods, args.large)
         await kube.close()
     pythons = {"after": args.python, "before": args.before_python or args.python}
-    found = {}
+    figures = {}
     for subject, tree in compared.items():
         copy, own = original.copy(scratch / f"cluster-{subject}"), scratch / f"files-{subject}"
         own.mkdir()
         with copy.running():
-            found[subject] = await measured(copy, pythons[subject], tree, args.large, own, scratch / f"{subject}.log")
-        print(f"{subject}: {json.dumps(found[subject])}", file=sys.stderr, flush=True)
+            figures[subject] = await measured(copy, pythons[subject], tree, args.large, own, scratch / f"{subject}.log")
+        print(f"{subject}: {json.dumps(figures[subject])}", file=sys.stderr, flush=True)
         print((scratch / f"{subject}.log").read_text()[-1500:], file=sys.stderr, flush=True)
     return {
         "what": "python -m measurements.scale.agent.memory; MiB and CPU seconds of one agent, see its documentation",
         "environment": environment(args),
         "podBytes": sizes,
         "limitMib": LIMIT_MIB,
-        "agent": found,
+        "agent": figures,
     }
 
 
@@ -184,8 +184,8 @@ def main() -> None:
     results.add_out(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, trees(args.before, Path(scratch)) as compared:
-        found = asyncio.run(run(args, compared, Path(scratch)))
-    results.write(found, args.out)
+        result = asyncio.run(run(args, compared, Path(scratch)))
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

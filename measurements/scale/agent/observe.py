@@ -50,13 +50,13 @@ def start_processes(count: int, proc: Path) -> list[int]:
 
 
 def views(gpus: int, pids: list[int]) -> dict[str, GpuView]:
-    found = {}
+    by_uuid = {}
     for index in range(gpus):
         info = GpuInfo(f"GPU-{index}", index, index, "NVIDIA H200", 143155, 132, "9.0", None, False)
         clients = [GpuProcess(pid, 9000 if pid % 16 == 0 else 300) for pid in pids[index::gpus]]
         listed = GpuProcesses(tuple(clients), ())
-        found[info.uuid] = GpuView(info, ComputeMode.EXCLUSIVE_PROCESS, listed, boot_clock())
-    return found
+        by_uuid[info.uuid] = GpuView(info, ComputeMode.EXCLUSIVE_PROCESS, listed, boot_clock())
+    return by_uuid
 
 
 def taken(gpus: int) -> dict[str, TakenGpu]:

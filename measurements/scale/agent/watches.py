@@ -45,31 +45,31 @@ LIMIT = 60.0
 
 def open_watches(harness: Harness) -> Object:
     """Open watches by resource: what the API server has begun to answer to the agent, and not ended."""
-    found: dict[str, str] = {}
+    open_by_id: dict[str, str] = {}
     for line in harness.audit():
         if line["verb"] != "watch" or line["user"]["username"] != AGENT:
             continue
         if line["stage"] == "ResponseStarted":
-            found[line["auditID"]] = line["objectRef"]["resource"]
+            open_by_id[line["auditID"]] = line["objectRef"]["resource"]
         else:
-            found.pop(line["auditID"], None)
-    return dict(sorted(Counter(found.values()).items()))
+            open_by_id.pop(line["auditID"], None)
+    return dict(sorted(Counter(open_by_id.values()).items()))
 
 
 def watches_of_an_agent() -> Object:
     with own_cluster(CLUSTER) as harness:
         harness.kubectl("label", "node", "node1", "pool=gpu", "--overwrite")
-        found = {"withoutShare": open_watches(harness)}
-        with harness.share("slots", per_node=1), harness.namespace() as one, harness.namespace() as other:
-            found["withSlots"] = open_watches(harness)
-            for tenant in (one, other):
+        counts = {"withoutShare": open_watches(harness)}
+        with harness.share("slots", per_node=1), harness.namespace() as first, harness.namespace() as other:
+            counts["withSlots"] = open_watches(harness)
+            for tenant in (first, other):
                 tenant.neighbours("slots", 2)
             wait_until("the events of both namespaces", lambda: open_watches(harness).get("events", 0) >= 2)
-            found["withClientsInTwoNamespaces"] = open_watches(harness)
+            counts["withClientsInTwoNamespaces"] = open_watches(harness)
             with harness.share("claims", per_node=1, delivery="ResourceClaim"):
                 wait_until("its slices", lambda: "resourceslices" in open_watches(harness))
-                found["withClaimsToo"] = open_watches(harness)
-        return found
+                counts["withClaimsToo"] = open_watches(harness)
+        return counts
 
 
 # A thousand agents, imitated
@@ -138,8 +138,8 @@ async def cpu_of_writes(kube: Kube, pid: int, watchers: Watchers | None, of_stat
             last.append((await watchers.all_have(version) - asked) * 1000)
     await asyncio.sleep(max(0.0, began + WINDOW_SECONDS - time.monotonic()))
     used = Usage.of(pid).cpu - before - idle * (time.monotonic() - began) / WINDOW_SECONDS
-    found: Object = {"cpuMilliseconds": round(used / WRITES * 1000, 1)}
-    return found | ({"lastHasIt": {"p50": round(statistics.median(last)), "max": round(max(last))}} if last else {})
+    figures: Object = {"cpuMilliseconds": round(used / WRITES * 1000, 1)}
+    return figures | ({"lastHasIt": {"p50": round(statistics.median(last)), "max": round(max(last))}} if last else {})
 
 
 async def measured(plane: ControlPlane, agents: int) -> Object:
@@ -179,15 +179,15 @@ async def rounds(args: argparse.Namespace, scratch: Path) -> list[Object]:
         kube = await connected(original)
         await base.fill(kube, args.agents)
         await kube.close()
-    found = []
+    figures = []
     for number in range(args.rounds):
-        one: Object = {}
+        figures_of_round: Object = {}
         for which, agents in (("without", 0), ("with", args.agents)):
             with original.copy(scratch / f"{number}-{which}").running() as plane:
-                one[which] = await measured(plane, agents)
-        print(f"round {number + 1}: {json.dumps(one)}", file=sys.stderr, flush=True)
-        found.append(one)
-    return found
+                figures_of_round[which] = await measured(plane, agents)
+        print(f"round {number + 1}: {json.dumps(figures_of_round)}", file=sys.stderr, flush=True)
+        figures.append(figures_of_round)
+    return figures
 
 
 def main() -> None:
@@ -199,14 +199,14 @@ def main() -> None:
     an_agent = watches_of_an_agent()
     print(json.dumps(an_agent), file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory(prefix="gpushare-watches-") as scratch:
-        found = asyncio.run(rounds(args, Path(scratch)))
+        figures = asyncio.run(rounds(args, Path(scratch)))
     whole = {
         "what": "python -m measurements.scale.agent.watches; see its documentation",
         "environment": {"cpu": results.processor(), **results.machine()},
         "agents": args.agents,
         "writesOfEachKind": WRITES,
         "anAgent": an_agent,
-        "rounds": found,
+        "rounds": figures,
     }
     results.write(whole, args.out)
 

@@ -57,18 +57,18 @@ def seconds_of(work: Callable[[], object]) -> float:
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    found = 0
+    calls = 0
 
     def count(_: object, event: str, __: object) -> None:
-        nonlocal found
-        found += event in ("call", "c_call")
+        nonlocal calls
+        calls += event in ("call", "c_call")
 
     sys.setprofile(count)
     try:
         work()
     finally:
         sys.setprofile(None)
-    return found
+    return calls
 
 
 def _a_round() -> AbstractContextManager[None]:
@@ -89,7 +89,7 @@ def slope(points: dict[int, float]) -> float | None:
 
 
 def measure(wanted: Iterable[str], sizes: Iterable[int]) -> Object:
-    chosen, found = set(wanted), {}
+    chosen, figures = set(wanted), {}
     for name, case, what in CASES:
         if chosen and name not in chosen:
             continue
@@ -102,7 +102,7 @@ def measure(wanted: Iterable[str], sizes: Iterable[int]) -> Object:
             points[size], calls[size] = seconds_of(work), calls_of(work)
             if points[size] > BUDGET:
                 break
-        found[name] = {
+        figures[name] = {
             "what": what,
             "seconds": {str(size): round(value, 6) for size, value in points.items()},
             "slope": slope(points),
@@ -110,11 +110,12 @@ def measure(wanted: Iterable[str], sizes: Iterable[int]) -> Object:
             "callsSlope": slope(calls),
         }
         print(
-            f"{name}: {found[name]['seconds']} slope {found[name]['slope']}, of calls {found[name]['callsSlope']}",
+            f"{name}: {figures[name]['seconds']} slope {figures[name]['slope']}, "
+            f"of calls {figures[name]['callsSlope']}",
             file=sys.stderr,
             flush=True,
         )
-    return found
+    return figures
 
 
 def _of_commit(commit: str, wanted: Iterable[str], sizes: Iterable[int]) -> Object:
@@ -141,7 +142,7 @@ def main() -> None:
     parser.add_argument("--before", metavar="COMMIT", help="measure this commit too")
     results.add_out(parser)
     args = parser.parse_args()
-    found: Object = {
+    result: Object = {
         "what": "python -m measurements.scale.decisions; CPU seconds, see its documentation",
         "environment": {
             "gpusPerNode": GPUS,
@@ -150,9 +151,9 @@ def main() -> None:
         "cases": measure(args.cases, args.sizes),
     }
     if args.before:
-        found["environment"]["before"] = args.before
-        found["before"] = _of_commit(args.before, args.cases, args.sizes)
-    results.write(found, args.out)
+        result["environment"]["before"] = args.before
+        result["before"] = _of_commit(args.before, args.cases, args.sizes)
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -71,8 +71,8 @@ def plan_share_per_ten_nodes(count: int) -> Callable[[], object]:
 def plan_overlapping(count: int) -> Callable[[], object]:
     """100 shares select every node; the oldest has all GPUs."""
     shares = [share(f"share-{index:05}", "gpu", index) for index in range(OVERLAPPING)]
-    found = [gpu_node(n, "share-00000") for n in range(count)]
-    snapshot = cache_of(shares, [node(n, "gpu") for n in range(count)], found).snapshot(NOW)
+    gpu_nodes = [gpu_node(n, "share-00000") for n in range(count)]
+    snapshot = cache_of(shares, [node(n, "gpu") for n in range(count)], gpu_nodes).snapshot(NOW)
     return lambda: plan(snapshot)
 
 
@@ -185,7 +185,7 @@ async def _follow(claims: ClaimCache, objects: dict[Resource, list[Object]]) -> 
 
 def templates_in_place(count: int) -> Callable[[], object]:
     """Ten shares with three sizes each, which every namespace has; one namespace for each node."""
-    sizes = [{"name": f"s{it}", "threads": 10 * it, "memory": f"{it}Gi"} for it in (1, 2, 3)]
+    sizes = [{"name": f"s{number}", "threads": 10 * number, "memory": f"{number}Gi"} for number in (1, 2, 3)]
     shares = [
         GpuShare.model_validate(share(f"share-{index:05}", age=index, delivery="ResourceClaim", sizes=sizes))
         for index in range(10)

@@ -60,14 +60,14 @@ def gpu_node(number: int, owner: str = "", *, held: bool = False) -> Object:
     holder = {"share": owner, "slots": [0], "pods": [f"team/pod-{number}"]}
     return {
         "metadata": {"name": f"node-{number:05}", "generation": 1, "resourceVersion": "1"},
-        "spec": {"assignments": [{"uuid": it, "share": owner} for it in uuids]} if owner else {},
+        "spec": {"assignments": [{"uuid": gpu_uuid, "share": owner} for gpu_uuid in uuids]} if owner else {},
         "status": {
             "observedGeneration": 1,
-            "gpus": [{"uuid": it, "index": index, "minor": index, **gpu} for index, it in enumerate(uuids)],
-            "daemons": [{"uuid": it, **daemon, "serverPid": 1000 + index} for index, it in enumerate(uuids)]
+            "gpus": [{"uuid": gpu_uuid, "index": index, "minor": index, **gpu} for index, gpu_uuid in enumerate(uuids)],
+            "daemons": [{"uuid": gpu_uuid, **daemon, "serverPid": 1000 + index} for index, gpu_uuid in enumerate(uuids)]
             if owner
             else [],
-            "holders": [{"uuid": it, **holder} for it in uuids] if held else [],
+            "holders": [{"uuid": gpu_uuid, **holder} for gpu_uuid in uuids] if held else [],
         },
     }
 
@@ -107,12 +107,12 @@ def full(obj: Object, owner: str, slots: int) -> Object:
     name, gpus = obj["metadata"]["name"], [item["uuid"] for item in obj["status"]["gpus"]]
     holders = [
         {
-            "uuid": it,
+            "uuid": gpu_uuid,
             "share": owner,
             "slots": list(range(slots)),
             "pods": [f"team/{name}-{index}-{slot}" for slot in range(slots)],
         }
-        for index, it in enumerate(gpus)
+        for index, gpu_uuid in enumerate(gpus)
     ]
     return {
         **obj,
@@ -152,10 +152,10 @@ def resource_slice(number: int) -> Object:
     }
     name = f"node-{number:05}"
     shared = {"attributes": {"share": {"string": "share-00000"}}, "capacity": capacity}
-    found = [{"name": device_name(uuid(number, index)), **shared} for index in range(GPUS)]
+    devices = [{"name": device_name(uuid(number, index)), **shared} for index in range(GPUS)]
     return {
         "metadata": {"name": name},
-        "spec": {"nodeName": name, "pool": {"name": name}, "driver": names.DRA_DRIVER, "devices": found},
+        "spec": {"nodeName": name, "pool": {"name": name}, "driver": names.DRA_DRIVER, "devices": devices},
     }
 
 

@@ -26,14 +26,14 @@ SHOWN = {
 
 
 def main() -> None:
-    found = json.loads(FIGURES.read_text())
+    result = json.loads(FIGURES.read_text())
     figure, axes = plt.subplots(figsize=(8, 5))
     for number, (name, label) in enumerate(SHOWN.items()):
-        points = {int(size): value for size, value in found["cases"][name]["seconds"].items()}
+        points = {int(size): value for size, value in result["cases"][name]["seconds"].items()}
         color = f"C{number}"
-        text = f"{label}, slope {found['cases'][name]['slope']}"
+        text = f"{label}, slope {result['cases'][name]['slope']}"
         axes.loglog(list(points), list(points.values()), "o-", color=color, label=text)
-        earlier = found.get("before", {}).get(name, {}).get("seconds", {})
+        earlier = result.get("before", {}).get(name, {}).get("seconds", {})
         axes.loglog([int(size) for size in earlier], list(earlier.values()), "o:", color=color, alpha=0.5)
     axes.set_xlabel("nodes of 8 GPUs")
     axes.set_ylabel("CPU seconds")

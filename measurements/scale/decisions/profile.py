@@ -72,10 +72,10 @@ def profiled(work: Callable[[], object]) -> Object:
         best = min(best, time.process_time() - began)
     profile = cProfile.Profile(time.process_time)
     profile.runcall(work)
-    found = pstats.Stats(profile)
-    total: float = found.total_tt  # type: ignore[attr-defined]
+    stats = pstats.Stats(profile)
+    total: float = stats.total_tt  # type: ignore[attr-defined]
     parts: dict[str, Object] = {}
-    for (file, _, function), (_, calls, _, cumulative, _) in found.stats.items():  # type: ignore[attr-defined]
+    for (file, _, function), (_, calls, _, cumulative, _) in stats.stats.items():  # type: ignore[attr-defined]
         name = PARTS.get((Path(file).name, function))
         known = parts.get(name or "", {}).get("percent", 0.0)
         if name is not None and 100 * cumulative / total >= max(0.5, known):
@@ -90,7 +90,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     results.add_out(parser)
     args = parser.parse_args()
-    found = {
+    result = {
         "what": "python -m measurements.scale.decisions.profile; see its documentation",
         "environment": {
             "nodes": args.nodes,
@@ -99,7 +99,7 @@ def main() -> None:
         },
         **{name: profiled(work) for name, work in rounds(args.nodes).items()},
     }
-    results.write(found, args.out)
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def measured(
             if number:
                 taken[which].append(figures)
     return {
-        which: {"wallSeconds": spread([it[0] for it in runs]), "cpuSeconds": spread([it[1] for it in runs])}
+        which: {"wallSeconds": spread([run[0] for run in runs]), "cpuSeconds": spread([run[1] for run in runs])}
         for which, runs in taken.items()
     }
 
@@ -132,7 +132,7 @@ def measure(args: argparse.Namespace, scratch: Path) -> None:
             "PATH": f"{programs()}:{os.environ['PATH']}",
         }
         asyncio.run(fill(plane, args.nodes, address))
-        found: Object = {
+        result: Object = {
             "what": "python -m measurements.scale.plugin; see its documentation",
             "environment": {
                 "nodes": args.nodes,
@@ -144,8 +144,8 @@ def measure(args: argparse.Namespace, scratch: Path) -> None:
         }
         for name in args.command or COMMANDS:
             figures = measured(plugins, name, args.repeats, scratch, environment)
-            found["commands"][name] = figures | {"load": results.load()}
-            results.write(found, args.out)
+            result["commands"][name] = figures | {"load": results.load()}
+            results.write(result, args.out)
             print(f"{name}: {json.dumps(figures)}", file=sys.stderr, flush=True)
 
 

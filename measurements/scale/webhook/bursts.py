@@ -50,7 +50,7 @@ def pod(name: str, kind: str) -> Object:
 
 
 def configurations(kind: str, port: int, authority: bytes) -> list[tuple[Resource, Object]]:
-    found = {
+    configuration = {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": kind},
@@ -70,7 +70,7 @@ def configurations(kind: str, port: int, authority: bytes) -> list[tuple[Resourc
             }
         ],
     }
-    return [(MUTATING_WEBHOOKS, found)]
+    return [(MUTATING_WEBHOOKS, configuration)]
 
 
 def why(error: Exception) -> str:
@@ -120,13 +120,13 @@ async def bursts(kube: Kube, kinds: list[str], number: int, count: int, period: 
 
 def quantiles(seconds: list[float]) -> Object:
     """Quantiles in milliseconds; empty without any time."""
-    found = sorted(seconds)
-    if not found:
+    ordered = sorted(seconds)
+    if not ordered:
         return {}
     return {
-        "p50": round(statistics.median(found) * 1000, 1),
-        "p99": round(found[int(len(found) * 0.99)] * 1000, 1),
-        "max": round(found[-1] * 1000, 1),
+        "p50": round(statistics.median(ordered) * 1000, 1),
+        "p99": round(ordered[int(len(ordered) * 0.99)] * 1000, 1),
+        "max": round(ordered[-1] * 1000, 1),
     }
 
 
@@ -157,7 +157,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         kube = await connected(plane)
         try:
             kinds = [*checkouts, PLAIN]
-            found = [await bursts(kube, kinds, args.bursts, args.count, period) for period in args.periods]
+            figures = [await bursts(kube, kinds, args.bursts, args.count, period) for period in args.periods]
         finally:
             await kube.close()
     return {
@@ -165,7 +165,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         "environment": results.machine(),
         "bursts": args.bursts,
         "podsPerBurst": args.count,
-        "byPeriodSeconds": {f"{period:g}": it for period, it in zip(args.periods, found, strict=True)},
+        "byPeriodSeconds": {f"{period:g}": figure for period, figure in zip(args.periods, figures, strict=True)},
     }
 
 
@@ -178,8 +178,8 @@ def main() -> None:
     results.add_out(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpushare-bursts-") as scratch:
-        found = asyncio.run(run(args, Path(scratch)))
-    results.write(found, args.out)
+        result = asyncio.run(run(args, Path(scratch)))
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -159,18 +159,18 @@ async def ask(port: int, tls: ssl.SSLContext, address: str) -> float | None:
 
 async def asked(port: int, tls: ssl.SSLContext, seconds: float) -> dict[str, dict[str, float | int | None]]:
     """Reviews by the address that they came from."""
-    found: dict[str, list[float | None]] = {OTHER: [], ATTACKER: []}
+    times_by_address: dict[str, list[float | None]] = {OTHER: [], ATTACKER: []}
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        for address, times in found.items():
+        for address, times in times_by_address.items():
             times.append(await ask(port, tls, address))
         await asyncio.sleep(0.05)
     names = {OTHER: "anotherAddress", ATTACKER: "attackersAddress"}
-    return {names[address]: _figures(times) for address, times in found.items()}
+    return {names[address]: _figures(times) for address, times in times_by_address.items()}
 
 
 def _figures(times: list[float | None]) -> dict[str, float | int | None]:
-    answered = sorted(one for one in times if one is not None)
+    answered = sorted(seconds for seconds in times if seconds is not None)
     return {
         "reviews": len(times),
         "unanswered": len(times) - len(answered),
@@ -255,8 +255,8 @@ def main() -> None:
     kinds: dict[str, dict[str, object]] = {}
     for kind in args.kind or KINDS:
         for count in (args.connections or [400, 5000]) if kind != "nobody" else [0]:
-            kinds.setdefault(kind, {})[str(count)] = found = measure(kind, count, args.seconds)
-            print(kind, count, json.dumps(found), flush=True)
+            kinds.setdefault(kind, {})[str(count)] = figures = measure(kind, count, args.seconds)
+            print(kind, count, json.dumps(figures), flush=True)
     result = {
         "seconds": args.seconds,
         "descriptors": DESCRIPTORS,

@@ -52,10 +52,10 @@ class Creation:
     created: bool = False
 
 
-async def create(kube: Kube, body: Object, found: list[Creation]) -> None:
+async def create(kube: Kube, body: Object, creations: list[Creation]) -> None:
     began = time.monotonic()
     creation = Creation(began)
-    found.append(creation)
+    creations.append(creation)
     for retry in range(RETRIES + 1):
         try:
             await kube.create(PODS, body, body["metadata"]["namespace"])
@@ -85,8 +85,8 @@ class Endpoint:
             slices = (await self._kube.list_all(SLICES, NAMESPACE, labelSelector=selector))["items"]
             ready = any(
                 self._address in endpoint["addresses"] and endpoint["conditions"].get("ready")
-                for one in slices
-                for endpoint in one.get("endpoints") or ()
+                for item in slices
+                for endpoint in item.get("endpoints") or ()
             )
             if not ready:
                 self.unlisted = self.unlisted or time.monotonic()
@@ -99,7 +99,7 @@ async def creations(harness: Harness, namespace: str, victim: Object) -> Object:
     kube = await connect("gpushare-scale", harness.layout.kubeconfig)
     endpoint = Endpoint(kube, victim["status"]["podIP"])
     watching = asyncio.create_task(endpoint.run())
-    found: list[Creation] = []
+    made: list[Creation] = []
     ticks, began, killed = results.processor_ticks(), time.monotonic(), 0.0
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -115,24 +115,24 @@ async def creations(harness: Harness, namespace: str, victim: Object) -> Object:
                 await asyncio.sleep(max(0.0, began + number / RATE - time.monotonic()))
                 body = client_pod(f"app-{number}", namespace, harness.stack.workload_image, SHARE, ("depart",))
                 body["spec"]["schedulerName"] = "nobody"
-                tasks.create_task(create(kube, body, found))
+                tasks.create_task(create(kube, body, made))
         idle = results.idle_percent(ticks)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
         await kube.close()
-    refused = [it for it in found if it.refusals]
-    retried = [it for it in refused if it.created]
-    moments = [it.asked - killed for it in refused]
+    refused = [creation for creation in made if creation.refusals]
+    retried = [creation for creation in refused if creation.created]
+    moments = [creation.asked - killed for creation in refused]
     return {
-        "creations": len(found),
+        "creations": len(made),
         "refused": len(refused),
-        "refusals": Counter(it.refusals[0] for it in refused),
+        "refusals": Counter(creation.refusals[0] for creation in refused),
         "refusedFrom": round(min(moments), 2) if moments else None,
         "refusedTo": round(max(moments), 2) if moments else None,
-        "failed": sum(not it.created for it in found),
-        "mostRetries": max((len(it.refusals) for it in retried), default=0),
-        "longestWithRetries": round(max((it.took for it in retried), default=0.0), 2),
+        "failed": sum(not creation.created for creation in made),
+        "mostRetries": max((len(creation.refusals) for creation in retried), default=0),
+        "longestWithRetries": round(max((creation.took for creation in retried), default=0.0), 2),
         "unlisted": endpoint.unlisted and round(endpoint.unlisted - killed, 2),
         "listedAgain": endpoint.listed_again and round(endpoint.listed_again - killed, 2),
         "idlePercent": idle,
@@ -172,16 +172,16 @@ def main(argv: Sequence[str] | None = None) -> None:
                 print(json.dumps(rounds[-1]), file=sys.stderr, flush=True)
     finally:
         cluster.down(CLUSTER)
-    found = {
+    result = {
         "what": "python -m measurements.scale.webhook.kill; see its documentation",
         "environment": {"cpu": results.processor(), **results.machine()},
         "chart": args.set,
-        "creations": sum(one["creations"] for one in rounds),
-        "refused": sum(one["refused"] for one in rounds),
-        "failed": sum(one["failed"] for one in rounds),
+        "creations": sum(turn["creations"] for turn in rounds),
+        "refused": sum(turn["refused"] for turn in rounds),
+        "failed": sum(turn["failed"] for turn in rounds),
         "rounds": rounds,
     }
-    results.write(found, args.out)
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -75,10 +75,10 @@ async def load(port: int, tls: ssl.SSLContext, connections: int, seconds: float)
     body = review()
     head = f"POST /mutate-pods HTTP/1.1\r\nHost: {NAMES[0]}\r\nContent-Type: application/json\r\n"
     request = f"{head}Accept-Encoding: gzip\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
-    found: list[float] = []
+    times: list[float] = []
     until = time.monotonic() + seconds
-    await asyncio.gather(*(ask(port, tls, until, request, found) for _ in range(connections)))
-    return found
+    await asyncio.gather(*(ask(port, tls, until, request, times) for _ in range(connections)))
+    return times
 
 
 def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float]:
@@ -86,13 +86,13 @@ def measure(checkout: Path, connections: int, seconds: float) -> dict[str, float
     with served(checkout, NAMES) as server:
         asyncio.run(load(server.port, server.tls, connections, 1.0))  # warm
         spent = Usage.of(server.pid).cpu
-        found = sorted(asyncio.run(load(server.port, server.tls, connections, seconds)))
+        times = sorted(asyncio.run(load(server.port, server.tls, connections, seconds)))
         spent = Usage.of(server.pid).cpu - spent
     return {
-        "reviewsPerSecond": round(len(found) / seconds, 1),
-        "p50Milliseconds": round(found[len(found) // 2] * 1000, 2),
-        "p99Milliseconds": round(found[int(len(found) * 0.99)] * 1000, 2),
-        "cpuMillisecondsPerReview": round(spent / len(found) * 1000, 3),
+        "reviewsPerSecond": round(len(times) / seconds, 1),
+        "p50Milliseconds": round(times[len(times) // 2] * 1000, 2),
+        "p99Milliseconds": round(times[int(len(times) * 0.99)] * 1000, 2),
+        "cpuMillisecondsPerReview": round(spent / len(times) * 1000, 3),
     }
 
 
@@ -111,7 +111,8 @@ def main() -> None:
             rounds[name].append(measure(checkout, args.connections, args.seconds))
             print(number, name, rounds[name][-1], flush=True)
     medians = {
-        name: {key: statistics.median(one[key] for one in found) for key in found[0]} for name, found in rounds.items()
+        name: {key: statistics.median(figures[key] for figures in runs) for key in runs[0]}
+        for name, runs in rounds.items()
     }
     result = {
         "connections": args.connections,

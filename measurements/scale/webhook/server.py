@@ -62,7 +62,7 @@ def served(checkout: Path, names: Sequence[str], descriptors: int | None = None)
     server = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=REPOSITORY, env=environment, preexec_fn=limit)
     try:
         assert server.stdin is not None
-        server.stdin.write(json.dumps({key: base64.b64encode(it).decode() for key, it in chain.items()}).encode())
+        server.stdin.write(json.dumps({key: base64.b64encode(pem).decode() for key, pem in chain.items()}).encode())
         server.stdin.close()
         _wait(port)
         yield Server(server.pid, port, chain[BUNDLE])

@@ -81,26 +81,28 @@ async def creations(kubes: list[Kube], kind: str, phase: str, rate: float, users
 
 
 async def rounds(kubes: list[Kube], rate: float, args: argparse.Namespace) -> Object:
-    found = []
+    figures = []
     for number in range(args.rounds):
         kinds = (SLOT_PODS, bursts.PLAIN)
-        one: Object = {
+        figures_of_round: Object = {
             kind: await creations(kubes, kind, f"{kind}-{rate:g}-{number}", rate, args.users, args.seconds)
             for kind in kinds
         }
-        slot, plain = (one[kind] for kind in kinds)
-        one["added"] = {key: round(slot[key] - plain[key], 1) for key in ("p50", "p99") if key in slot and key in plain}
-        print(f"{rate:g}/s, round {number + 1}: {json.dumps(one)}", file=sys.stderr, flush=True)
-        found.append(one)
-    added = {key: [one["added"][key] for one in found] for key in ("p50", "p99")}
+        slot, plain = (figures_of_round[kind] for kind in kinds)
+        figures_of_round["added"] = {
+            key: round(slot[key] - plain[key], 1) for key in ("p50", "p99") if key in slot and key in plain
+        }
+        print(f"{rate:g}/s, round {number + 1}: {json.dumps(figures_of_round)}", file=sys.stderr, flush=True)
+        figures.append(figures_of_round)
+    added = {key: [figures_of_round["added"][key] for figures_of_round in figures] for key in ("p50", "p99")}
     return {
-        "creationsOfSlotPods": sum(one[SLOT_PODS]["creations"] for one in found),
-        "failed": sum(one[SLOT_PODS]["failed"] for one in found),
+        "creationsOfSlotPods": sum(figures_of_round[SLOT_PODS]["creations"] for figures_of_round in figures),
+        "failed": sum(figures_of_round[SLOT_PODS]["failed"] for figures_of_round in figures),
         "addedMilliseconds": {
             key: {"median": round(statistics.median(values), 1), "least": min(values), "most": max(values)}
             for key, values in added.items()
         },
-        "rounds": found,
+        "rounds": figures,
     }
 
 
@@ -110,7 +112,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         try:
             for kind in (SLOT_PODS, bursts.PLAIN):
                 await creations(kubes, kind, f"warm-{kind}", args.rates[0], args.users, WARM_SECONDS)
-            found = {f"{rate:g}": await rounds(kubes, rate, args) for rate in args.rates}
+            figures = {f"{rate:g}": await rounds(kubes, rate, args) for rate in args.rates}
         finally:
             for kube in kubes:
                 await kube.close()
@@ -119,7 +121,7 @@ async def run(args: argparse.Namespace, scratch: Path) -> Object:
         "environment": {"cpu": results.processor(), **results.machine()},
         "users": args.users,
         "secondsOfEachKind": args.seconds,
-        "byCreationsPerSecond": found,
+        "byCreationsPerSecond": figures,
     }
 
 
@@ -132,8 +134,8 @@ def main() -> None:
     results.add_out(parser)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gpushare-users-") as scratch:
-        found = asyncio.run(run(args, Path(scratch)))
-    results.write(found, args.out)
+        result = asyncio.run(run(args, Path(scratch)))
+    results.write(result, args.out)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def one_week(
     wanted = week(trace, gpus, load / 100, seed)
     nodes = nodes_of(trace.shapes, gpus, seed)
     whole = sum(node.gpus for node in nodes)
-    found, needs = {}, {}
+    by_case, needs = {}, {}
     for name, arrangement in ARRANGEMENTS.items():
         need = most_needed(arrangement, wanted.jobs)
         pools = divide(nodes, need, arrangement.large)
@@ -54,7 +54,7 @@ def one_week(
         for way, (packed, weight) in ways.items():
             began = time.process_time()
             outcome = Simulation(arrangement, nodes, pools, wanted.jobs, seed, packed=packed, gpu_weight=weight).run()
-            found[f"{name}.{way}"] = figures(outcome, whole)
+            by_case[f"{name}.{way}"] = figures(outcome, whole)
             seconds = round(time.process_time() - began, 1)
             print(f"{load} % seed {seed}: {name}, {way}: {seconds} s of CPU", file=sys.stderr, flush=True)
     asked = {
@@ -66,7 +66,7 @@ def one_week(
         "mostNeeded": needs,
         "nodes": len(nodes),
     }
-    return asked, found
+    return asked, by_case
 
 
 def simulate(directory: Path, gpus: int, loads: Sequence[int], seeds: Sequence[int], processes: int) -> Object:
@@ -127,12 +127,12 @@ def main() -> None:
     results.add_out(parser)
     args = parser.parse_args()
     try:
-        found = simulate(args.trace, args.gpus, args.loads, args.seeds, args.processes)
+        result = simulate(args.trace, args.gpus, args.loads, args.seeds, args.processes)
     except (OSError, ValueError) as error:
         sys.exit(str(error))
-    results.write(found, args.out)
+    results.write(result, args.out)
     if args.page:
-        page.write(found)
+        page.write(result)
 
 
 if __name__ == "__main__":

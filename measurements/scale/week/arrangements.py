@@ -98,7 +98,7 @@ ARRANGEMENTS = {
 
 def most_needed(arrangement: Arrangement, jobs: Sequence[Job]) -> dict[str, float]:
     """The most GPUs by pool: those that its pods need in its busiest moment, if each began at once."""
-    found = {}
+    most = {}
     requests = [arrangement.request(job.ask) for job in jobs]
     for name, pool in arrangement.pools.items():
         mine = [(job, request.units) for job, request in zip(jobs, requests, strict=True) if request.pool == name]
@@ -107,21 +107,21 @@ def most_needed(arrangement: Arrangement, jobs: Sequence[Job]) -> dict[str, floa
         units = np.array([units for _, units in mine])
         order = np.argsort(np.concatenate((begins, ends)), kind="stable")
         running = np.cumsum(np.concatenate((units, -units))[order])
-        found[name] = float(running.max(initial=0)) / pool.per_gpu
-    return found
+        most[name] = float(running.max(initial=0)) / pool.per_gpu
+    return most
 
 
 def nodes_of(shapes: Mapping[Shape, int], gpus: int, seed: int) -> list[Shape]:
     """The trace's nodes in its proportions, as many as have `gpus` GPUs, in an order by lot."""
     scale = gpus / sum(shape.gpus * count for shape, count in shapes.items())
-    found = [shape for shape, count in shapes.items() for _ in range(round(count * scale))]
+    chosen = [shape for shape, count in shapes.items() for _ in range(round(count * scale))]
     single = min(shapes, key=lambda shape: shape.gpus)
-    while sum(shape.gpus for shape in found) + single.gpus <= gpus:
-        found.append(single)
-    while sum(shape.gpus for shape in found) > gpus:
-        found.remove(min(found, key=lambda shape: shape.gpus))
-    random.Random(seed).shuffle(found)
-    return found
+    while sum(shape.gpus for shape in chosen) + single.gpus <= gpus:
+        chosen.append(single)
+    while sum(shape.gpus for shape in chosen) > gpus:
+        chosen.remove(min(chosen, key=lambda shape: shape.gpus))
+    random.Random(seed).shuffle(chosen)
+    return chosen
 
 
 def divide(nodes: Sequence[Shape], need: Mapping[str, float], large: Collection[str]) -> list[str]:
@@ -131,7 +131,7 @@ def divide(nodes: Sequence[Shape], need: Mapping[str, float], large: Collection[
     """
     whole = sum(need.values())
     given = dict.fromkeys(need, 0)
-    found = []
+    pool_names = []
     seen = 0
     for node in nodes:
         seen += node.gpus
@@ -142,8 +142,8 @@ def divide(nodes: Sequence[Shape], need: Mapping[str, float], large: Collection[
         }
         name = max(behind, key=lambda name: behind[name])
         given[name] += node.gpus
-        found.append(name)
+        pool_names.append(name)
     missing = [name for name, value in need.items() if value and not given[name]]
     if missing:
         raise ValueError(f"{seen} GPUs are too few: no node is left for {', '.join(missing)}")
-    return found
+    return pool_names

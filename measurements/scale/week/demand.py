@@ -69,12 +69,12 @@ def week(trace: Trace, gpus: int, load: float, seed: int) -> Week:
 
 def _copy(runs: Sequence[Run], begin: float) -> list[Job]:
     """A copy of the pod. Where it ran before the week, the arrival keeps the order, and `seconds` is what is left."""
-    found = []
+    jobs = []
     for run in runs:
         if run.ended <= begin or run.created >= begin + WEEK:
             continue
         if run.created >= begin:
-            found.append(Job(run.ask, run.created - begin, run.ended - run.started))
+            jobs.append(Job(run.ask, run.created - begin, run.ended - run.started))
         else:
-            found.append(Job(run.ask, run.created - begin, run.ended - max(begin, run.started)))
-    return found
+            jobs.append(Job(run.ask, run.created - begin, run.ended - max(begin, run.started)))
+    return jobs

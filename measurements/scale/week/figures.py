@@ -28,7 +28,7 @@ def figures(outcome: Outcome, gpus: int) -> dict[str, float]:
         return fmean(100 * getattr(sample, name) / gpus for sample in samples)
 
     samples = outcome.samples
-    found = {
+    values = {
         "asked": mean(samples, "granted"),
         "rounded": mean(samples, "rounded"),
         "gpusInUse": mean(samples, "in_use"),
@@ -45,12 +45,12 @@ def figures(outcome: Outcome, gpus: int) -> dict[str, float]:
         by_kind.setdefault(kind_of(wait.ask), []).append(wait)
     for kind, waits in sorted(by_kind.items()):
         if waits:
-            found[f"pods.{kind}"] = float(len(waits))
-            found[f"waited.{kind}"] = 100 * fmean(wait.seconds > 0 for wait in waits)
-            found[f"waitedAnHour.{kind}"] = 100 * fmean(wait.seconds >= HOUR for wait in waits)
-            found[f"neverPlaced.{kind}"] = 100 * fmean(not wait.placed for wait in waits)
-            found[f"meanWaitMinutes.{kind}"] = fmean(wait.seconds for wait in waits) / 60
-    return found
+            values[f"pods.{kind}"] = float(len(waits))
+            values[f"waited.{kind}"] = 100 * fmean(wait.seconds > 0 for wait in waits)
+            values[f"waitedAnHour.{kind}"] = 100 * fmean(wait.seconds >= HOUR for wait in waits)
+            values[f"neverPlaced.{kind}"] = 100 * fmean(not wait.placed for wait in waits)
+            values[f"meanWaitMinutes.{kind}"] = fmean(wait.seconds for wait in waits) / 60
+    return values
 
 
 def mix(jobs: Sequence[Job]) -> dict[str, dict[str, float]]:
@@ -66,12 +66,12 @@ def mix(jobs: Sequence[Job]) -> dict[str, dict[str, float]]:
     }
 
 
-def over_seeds(found: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+def over_seeds(weeks: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """[mean, least, most] of each figure, rounded to what is told."""
     return {
         name: [_short(value) for value in (fmean(values), min(values), max(values))]
-        for name in found[0]
-        if len(values := [one[name] for one in found if name in one]) == len(found)
+        for name in weeks[0]
+        if len(values := [figures_of_week[name] for figures_of_week in weeks if name in figures_of_week]) == len(weeks)
     }
 
 

@@ -131,9 +131,9 @@ def claim_capacity() -> Mapping[str, Capacity]:
         }
     )
     gpu = GpuInfo("GPU-0", 0, 0, "model", GPU_MIB, 132, "9.0", None, False)
-    found = device(gpu, share, None)
-    assert found is not None
-    (offered,) = read_devices(resource_slice("node", "uid", [found]))
+    published = device(gpu, share, None)
+    assert published is not None
+    (offered,) = read_devices(resource_slice("node", "uid", [published]))
     return offered.capacity
 
 

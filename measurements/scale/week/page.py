@@ -40,30 +40,30 @@ COLORS = ("#2a6f97", "#e07a5f", "#d9ead3", "#8d8d8d", "#b7b7b7", "#5a5a5a")
 PARTS = {"asked": "work that ran", "rounded": "lost by rounding", "usable": "free and usable", **UNUSABLE}
 
 
-def tables(found: Object) -> dict[str, str]:
+def tables(result: Object) -> dict[str, str]:
     """The tables by name, as the page has them: `arrangements` and `weights`."""
-    return {"arrangements": "\n".join(_arrangements(found)), "weights": "\n".join(_weights(found))}
+    return {"arrangements": "\n".join(_arrangements(result)), "weights": "\n".join(_weights(result))}
 
 
-def _arrangements(found: Object) -> Iterator[str]:
+def _arrangements(result: Object) -> Iterator[str]:
     """What each arrangement does at LOAD. The pictures have the other loads."""
     yield from page_tables.head_of(
         "arrangement", "scheduler", "work that ran", "lost by rounding", "GPUs in use", "several GPUs: waited an hour"
     )
     for name, label in SHOWN.items():
         for way in WAYS:
-            case = found["weeks"][LOAD][f"{name}.{way}"]
-            cells = (_percent(case[it]) for it in ("asked", "rounded", "gpusInUse", "waitedAnHour.several"))
+            case = result["weeks"][LOAD][f"{name}.{way}"]
+            cells = (_percent(case[figure]) for figure in ("asked", "rounded", "gpusInUse", "waitedAnHour.several"))
             yield page_tables.line_of(label, way, *cells)
 
 
-def _weights(found: Object) -> list[str]:
+def _weights(result: Object) -> list[str]:
     """Packed slots: what their weight in the scheduler's score does."""
-    weights, load = found["weights"], str(found["weights"]["load"])
-    name, usual = weights["arrangement"], str(found["model"]["packedWeights"]["extended resource"])
+    weights, load = result["weights"], str(result["weights"]["load"])
+    name, usual = weights["arrangement"], str(result["model"]["packedWeights"]["extended resource"])
     cases = {
-        "not packed": found["weeks"][load][f"{name}.spread"],
-        usual: found["weeks"][load][f"{name}.packed"],
+        "not packed": result["weeks"][load][f"{name}.spread"],
+        usual: result["weeks"][load][f"{name}.packed"],
         **{weight: case for weight, case in weights.items() if weight.isdigit()},
     }
     lines = [
@@ -83,17 +83,17 @@ def _percent(figure: list[float]) -> str:
     return f"{mean} %" if least == most else f"{mean} % ({least}–{most})"
 
 
-def filled(text: str, found: Object) -> str:
+def filled(text: str, result: Object) -> str:
     """The page with its tables. ValueError where it lacks the place of one."""
-    return page_tables.filled(text, tables(found))
+    return page_tables.filled(text, tables(result))
 
 
-def draw(found: Object) -> None:
-    loads = list(found["weeks"])
+def draw(result: Object) -> None:
+    loads = list(result["weeks"])
     figure, axes = plt.subplots(1, 2, figsize=(11, 5.8), sharex=True)
     for number, (name, label) in enumerate(SHOWN.items()):
         for way in WAYS:
-            cases = [found["weeks"][load][f"{name}.{way}"] for load in loads]
+            cases = [result["weeks"][load][f"{name}.{way}"] for load in loads]
             style = {"color": f"C{number}", "linestyle": "-" if way == "packed" else ":", "marker": "o"}
             axes[0].plot([int(load) for load in loads], [case["asked"][0] for case in cases], **style)
             axes[1].plot([int(load) for load in loads], [case["waitedAnHour.all"][0] for case in cases], **style,
@@ -111,11 +111,11 @@ def draw(found: Object) -> None:
     plt.close(figure)
 
 
-def draw_shares(found: Object) -> None:
+def draw_shares(result: Object) -> None:
     """Draws where the GPUs are, for each load, arrangement and scheduler."""
-    figure, axes = plt.subplots(1, len(found["weeks"]), figsize=(12, 4.6), sharey=True)
+    figure, axes = plt.subplots(1, len(result["weeks"]), figsize=(12, 4.6), sharey=True)
     cases = [(name, way) for name in SHOWN for way in WAYS]
-    for axis, (load, weeks) in zip(axes, found["weeks"].items(), strict=True):
+    for axis, (load, weeks) in zip(axes, result["weeks"].items(), strict=True):
         left = [0.0] * len(cases)
         for number, (part, label) in enumerate(PARTS.items()):
             widths = [_part(weeks[f"{name}.{way}"], part) for name, way in cases]
@@ -138,10 +138,10 @@ def _part(case: dict[str, list[float]], name: str) -> float:
     return case[name][0]
 
 
-def write(found: Object) -> None:
-    PAGE.write_text(filled(PAGE.read_text(), found))
-    draw(found)
-    draw_shares(found)
+def write(result: Object) -> None:
+    PAGE.write_text(filled(PAGE.read_text(), result))
+    draw(result)
+    draw_shares(result)
 
 
 def main() -> None:

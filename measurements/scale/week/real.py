@@ -197,16 +197,19 @@ async def decision(kube: Kube, number: int) -> str | None:
         pod = await kube.get(PODS, f"p{number}", NAMESPACE)
         if pod["spec"].get("nodeName"):
             return str(pod["spec"]["nodeName"])
-        if any(it.get("reason") == "Unschedulable" for it in (pod.get("status") or {}).get("conditions") or ()):
+        if any(
+            condition.get("reason") == "Unschedulable"
+            for condition in (pod.get("status") or {}).get("conditions") or ()
+        ):
             return None
         await asyncio.sleep(0.02)
     raise TimeoutError(f"the scheduler did not decide on pod p{number} within {DECISION_SECONDS:.0f} s")
 
 
 async def device_of(kube: Kube, number: int) -> str:
-    found = read_claim(await kube.get(RESOURCE_CLAIMS, f"c{number}", NAMESPACE))
-    assert found is not None
-    return found.held[0].device[1]
+    claim = read_claim(await kube.get(RESOURCE_CLAIMS, f"c{number}", NAMESPACE))
+    assert claim is not None
+    return claim.held[0].device[1]
 
 
 async def remove(kube: Kube, number: int, request: Request) -> None:
@@ -225,7 +228,7 @@ async def compare(kubeconfig: Path, nodes: int, pods: int, seed: int, *, packed:
     fleet = Fleet(nodes, chance)
     kube = await connect("gpushare-week", kubeconfig)
     counted = ("decisions", "placed", "asTheModel", "oneBestNode", "asTheOtherModel", "devices", "firstFits")
-    found = dict.fromkeys(counted, 0)
+    counts = dict.fromkeys(counted, 0)
     differing: list[Object] = []
     running: dict[int, Placed] = {}
     try:
@@ -244,27 +247,27 @@ async def compare(kubeconfig: Path, nodes: int, pods: int, seed: int, *, packed:
             others = {names_of[node] for node in other.best(fleet.pools[request.pool], request)}
             await create(kube, number, request)
             chosen = await decision(kube, number)
-            found["decisions"] += 1
-            found["oneBestNode"] += len(best) == 1
-            found["asTheOtherModel"] += chosen in others or (chosen is None and not others)
+            counts["decisions"] += 1
+            counts["oneBestNode"] += len(best) == 1
+            counts["asTheOtherModel"] += chosen in others or (chosen is None and not others)
             if chosen in best or (chosen is None and not best):
-                found["asTheModel"] += 1
+                counts["asTheModel"] += 1
             else:
                 differing.append({"pod": number, "pool": request.pool, "chosen": chosen, "model": sorted(best)})
             if chosen is None:
                 await remove(kube, number, request)
                 continue
-            found["placed"] += 1
+            counts["placed"] += 1
             running[number] = fleet.take(f"p{number}", request, names_of.index(chosen))
             if request.pool == "parts":
-                found["devices"] += 1
+                counts["devices"] += 1
                 taken = running[number].taken
                 assert isinstance(taken, tuple)
                 gpu, _ = taken
-                found["firstFits"] += await device_of(kube, number) == f"gpu-{gpu}"
+                counts["firstFits"] += await device_of(kube, number) == f"gpu-{gpu}"
     finally:
         await kube.close()
-    return {**found, "differing": differing}
+    return {**counts, "differing": differing}
 
 
 def main() -> None:
@@ -274,14 +277,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     results.add_out(parser)
     args = parser.parse_args()
-    found: Object = {"what": "python -m measurements.scale.week.real; see its documentation", "kubernetes": "v1.37.0"}
+    result: Object = {"what": "python -m measurements.scale.week.real; see its documentation", "kubernetes": "v1.37.0"}
     for way in ("spread", "packed"):
         with tempfile.TemporaryDirectory() as scratch:
             plane = ControlPlane(Path(scratch) / "cluster").create()
             with plane.running(), scheduler(plane, packed=way == "packed"):
                 packed = way == "packed"
-                found[way] = asyncio.run(compare(plane.kubeconfig, args.nodes, args.pods, args.seed, packed=packed))
-    results.write({**found, "nodes": args.nodes, "seed": args.seed}, args.out)
+                result[way] = asyncio.run(compare(plane.kubeconfig, args.nodes, args.pods, args.seed, packed=packed))
+    results.write({**result, "nodes": args.nodes, "seed": args.seed}, args.out)
 
 
 if __name__ == "__main__":

@@ -99,8 +99,8 @@ class PoolNodes:
             fit = (each[0] + each[1] + gpu_weight * units) // (2 + gpu_weight)
         else:
             fit = (each[0] + each[1]) // 2
-        found: Ints = fit + balanced
-        return found
+        total: Ints = fit + balanced
+        return total
 
 
 class Scheduler:

@@ -17,8 +17,8 @@ def dashboard(*targets: tuple[str, str]) -> dict[str, Any]:
     return {"panels": [{"type": "row", "title": "Shares"}, panel]}
 
 
-def answers(**found: list[Series]) -> Any:
-    return lambda query, start, end, step: found.get(query, [])
+def answers(**series_by_query: list[Series]) -> Any:
+    return lambda query, start, end, step: series_by_query.get(query, [])
 
 
 def series(*values: float, **labels: str) -> Series:
@@ -68,12 +68,12 @@ def test_a_query_without_a_number_is_empty_though_prometheus_answers() -> None:
 
 
 def test_two_lines_of_one_legend_collide_also_across_queries() -> None:
-    found = {"a": [series(1, pod="old"), series(2, pod="new")], "b": [series(1, pod="old")]}
-    (apart,) = show(dashboard(("a", "{{pod}}")), HOUR, {}, answers(**found))
+    lines = {"a": [series(1, pod="old"), series(2, pod="new")], "b": [series(1, pod="old")]}
+    (apart,) = show(dashboard(("a", "{{pod}}")), HOUR, {}, answers(**lines))
     assert apart.collisions == ()
-    (same,) = show(dashboard(("a", "held"), ("b", "free")), HOUR, {}, answers(**found))
+    (same,) = show(dashboard(("a", "held"), ("b", "free")), HOUR, {}, answers(**lines))
     assert same.collisions == ("held",)
-    (across,) = show(dashboard(("a", "{{pod}}"), ("b", "{{pod}}")), HOUR, {}, answers(**found))
+    (across,) = show(dashboard(("a", "{{pod}}"), ("b", "{{pod}}")), HOUR, {}, answers(**lines))
     assert across.collisions == ("old",)
 
 
@@ -84,9 +84,9 @@ def test_a_query_with_a_minimum_step_of_its_own_is_asked_by_that() -> None:
         asked.append(question)
         return []
 
-    found = dashboard(("rate(a[$__rate_interval])", ""))
-    found["panels"][1]["targets"][0]["interval"] = "1m"
-    show(found, HOUR, {}, ask)
+    board = dashboard(("rate(a[$__rate_interval])", ""))
+    board["panels"][1]["targets"][0]["interval"] = "1m"
+    show(board, HOUR, {}, ask)
     assert asked == [("rate(a[240s])", 0.0, 3600.0, 60.0)]
 
 

@@ -27,7 +27,7 @@ def start(directory: Path, part: str) -> "subprocess.Popen[str]":
     program = directory / "gpushare"
     program.write_text(PROGRAM)
     (directory / "sitecustomize.py").write_bytes(Path(sitecustomize.__file__).read_bytes())
-    path = {"PYTHONPATH": f"{directory}:{':'.join(it for it in sys.path if it)}"}
+    path = {"PYTHONPATH": f"{directory}:{':'.join(entry for entry in sys.path if entry)}"}
     return subprocess.Popen([sys.executable, program, part], env=path, stdout=subprocess.PIPE, text=True)
 
 
@@ -40,7 +40,7 @@ def test_each_call_is_told_before_and_after_also_if_it_fails(tmp_path: Path) -> 
     points.clear()
     process = start(tmp_path, "mps-supervisor")
     assert process.communicate(timeout=60)[0] == "no daemon\n"
-    assert [it["when"] for it in hits(tmp_path)] == ["before", "after"]
+    assert [hit["when"] for hit in hits(tmp_path)] == ["before", "after"]
     assert points.passed() == {Command("mps-supervisor", SURVEY)}
 
 

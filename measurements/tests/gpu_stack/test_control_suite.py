@@ -39,10 +39,10 @@ def scene(points: Points, ways: list[str]) -> control.Scene:
 
 def test_ends_of_one_command_follow_each_other() -> None:
     ends = list(control.ends_of([LISTS, SETS]))
-    assert [it["command"] for it in ends] == [LISTS.command] * 8 + [SETS.command] * 8
-    victims = [it["victim"] for it in ends]
-    assert all(one != following for one, following in pairwise(victims))
-    assert len({control.text_of(it) for it in ends}) == 16
+    assert [end["command"] for end in ends] == [LISTS.command] * 8 + [SETS.command] * 8
+    victims = [end["victim"] for end in ends]
+    assert all(victim != following for victim, following in pairwise(victims))
+    assert len({control.text_of(end) for end in ends}) == 16
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_the_daemon_of_a_share_is_found_beside_whole_gpus_and_other_shares(
         (tmp_path / name).mkdir()
         if share:
             (tmp_path / name / "state.json").write_text(json.dumps({"share": share, "controlPid": pid}))
-    harness = SimpleNamespace(gpu_dirs=lambda: {it.name: it for it in sorted(tmp_path.iterdir())})
+    harness = SimpleNamespace(gpu_dirs=lambda: {directory.name: directory for directory in sorted(tmp_path.iterdir())})
     assert daemon_of(cast(Any, harness), cast(Any, SimpleNamespace(name="control")))["controlPid"] == 12

@@ -26,13 +26,13 @@ def test_the_cuda_libraries_of_pythons_packages_are_found(tmp_path: Path) -> Non
     assert parts.libraries_of(tmp_path) == [f"{tmp_path}/nvidia/cu13/lib", f"{tmp_path}/nvidia/cudnn/lib"]
 
 
-@pytest.mark.parametrize(("mode", "found"), [(0o755, True), (0o644, False)])
-def test_cudas_toolkit_is_where_its_assembler_is(tmp_path: Path, mode: int, found: bool) -> None:
+@pytest.mark.parametrize(("mode", "runs"), [(0o755, True), (0o644, False)])
+def test_cudas_toolkit_is_where_its_assembler_is(tmp_path: Path, mode: int, runs: bool) -> None:
     assembler = tmp_path / "cuda-13/bin/ptxas"
     assembler.parent.mkdir(parents=True)
     assembler.touch(mode)
     (tmp_path / "cuda").symlink_to(tmp_path / "cuda-13")
-    assert parts.toolkit(f"/nowhere:{tmp_path}/cuda/bin") == (f"{tmp_path}/cuda-13" if found else None)
+    assert parts.toolkit(f"/nowhere:{tmp_path}/cuda/bin") == (f"{tmp_path}/cuda-13" if runs else None)
 
 
 @pytest.mark.parametrize(

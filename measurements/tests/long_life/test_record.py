@@ -21,10 +21,10 @@ def test_a_second_stretch_goes_on_where_the_first_one_ended(tmp_path: Path) -> N
     Record(tmp_path / "life.json").add(stretch(), LIVED)
     stored = Record(tmp_path / "life.json").stretches()
     assert stored == [(stretch(), LIVED)] * 2
-    found = rows(stored)["agent", "memory"]
-    assert [it.hour for it in found] == [0, 1 / 60, 1, 1 + 1 / 60]
-    assert {it.life for it in found} == {"c 7-77"}
-    assert found[1].clients == 2
+    memory = rows(stored)["agent", "memory"]
+    assert [row.hour for row in memory] == [0, 1 / 60, 1, 1 + 1 / 60]
+    assert {row.life for row in memory} == {"c 7-77"}
+    assert memory[1].clients == 2
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"stretches": [{}]}'])

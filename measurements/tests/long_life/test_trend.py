@@ -16,18 +16,18 @@ def rows(
     levels: tuple[float, ...] = (80.0,),
 ) -> list[Row]:
     """`slope` per hour from process to process; `alike`: how much of a minute's noise stays in the next one."""
-    chance, found, each, error = random.Random(1), [], minutes // len(levels), 0.0
+    chance, made, each, error = random.Random(1), [], minutes // len(levels), 0.0
     for number, level in enumerate(levels):
         for minute in range(each):
             hour, clients = (number * each + minute) / 60, chance.randint(0, 8)
             error = alike * error + chance.gauss(0, noise)
-            found.append(Row(hour, level + slope * hour + by_client * clients + error, f"{number}", clients, 2.0))
-    return found
+            made.append(Row(hour, level + slope * hour + by_client * clients + error, f"{number}", clients, 2.0))
+    return made
 
 
-def verdict(found: Trend | None) -> Verdict:
-    assert found is not None
-    return found.verdict
+def verdict(measured: Trend | None) -> Verdict:
+    assert measured is not None
+    return measured.verdict
 
 
 def test_a_constant_is_flat_and_a_leak_grows() -> None:
@@ -42,18 +42,18 @@ def test_a_constant_is_flat_and_a_leak_grows() -> None:
 
 def test_a_leak_shows_across_processes_that_begin_anew() -> None:
     """Each process begins below the end of the one before it, so that the whole series looks flat or falls."""
-    found = trend(rows(360, slope=2.0, noise=0.3, levels=(80.0, 75.0, 70.0, 65.0)))
-    assert verdict(found) is Verdict.GROWS
-    assert found is not None
-    assert found.lives == 4
-    assert found.slope == pytest.approx(2.0, abs=0.3)
+    leak = trend(rows(360, slope=2.0, noise=0.3, levels=(80.0, 75.0, 70.0, 65.0)))
+    assert verdict(leak) is Verdict.GROWS
+    assert leak is not None
+    assert leak.lives == 4
+    assert leak.slope == pytest.approx(2.0, abs=0.3)
 
 
 def test_what_clients_need_is_no_growth() -> None:
-    found = trend(rows(360, by_client=3.0, noise=0.1))
-    assert found is not None
-    assert verdict(found) is Verdict.FLAT
-    assert abs(found.slope) < 0.05
+    need = trend(rows(360, by_client=3.0, noise=0.1))
+    assert need is not None
+    assert verdict(need) is Verdict.FLAT
+    assert abs(need.slope) < 0.05
 
 
 def test_of_few_or_of_restless_minutes_nothing_is_said() -> None:
@@ -75,9 +75,9 @@ def test_a_slope_lies_within_its_margin_about_as_often_as_it_is_said() -> None:
         for minute in range(240):
             error = 0.7 * error + chance.gauss(0, 1)
             made.append(Row(minute / 60, 80 + error, "1", 3.0, 2.0))
-        found = trend(made)
-        assert found is not None
-        within += abs(found.slope) <= found.margin
+        line = trend(made)
+        assert line is not None
+        within += abs(line.slope) <= line.margin
     assert within >= 180
 
 

@@ -46,10 +46,10 @@ def test_every_metric_of_the_benchmark_has_figures_or_says_why_not() -> None:
     lines = [
         line for line in BENCHMARK.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| metric"))
     ]
-    found = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in lines]
-    for metric, _, figures in found:
+    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in lines]
+    for metric, _, figures in rows:
         assert re.search(r"\[[\w.-]+\.json\]\(../results/|^–$|^no$", figures), metric
-    assert sum(len(list(numbers(metric))) for metric, _, _ in found) == 56
+    assert sum(len(list(numbers(metric))) for metric, _, _ in rows) == 56
 
 
 def numbers(metric: str) -> list[str]:

@@ -10,9 +10,11 @@ README = (REPOSITORY / "measurements" / "README.md").read_text()
 
 def test_the_readme_names_each_measurement_on_a_gpu() -> None:
     named = set(re.findall(r"^\|.*`python3 -m (measurements\.gpu\.[\w.]+)` \|", README, re.MULTILINE))
-    found = [file for file in (REPOSITORY / "measurements" / "gpu").glob("*/*.py") if file.parent.name != "stack"]
+    files = [file for file in (REPOSITORY / "measurements" / "gpu").glob("*/*.py") if file.parent.name != "stack"]
     scripts = {
-        f"measurements.gpu.{it.parent.name}.{it.stem}" for it in found if '__name__ == "__main__"' in it.read_text()
+        f"measurements.gpu.{file.parent.name}.{file.stem}"
+        for file in files
+        if '__name__ == "__main__"' in file.read_text()
     }
     # They write pages from what was measured:
     writers = {"measurements.gpu.workload.bench_page", "measurements.gpu.programs.page"}

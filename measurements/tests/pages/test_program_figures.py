@@ -47,9 +47,9 @@ def pods(rate: float, busy: float | None = 99.0) -> PodTrial:
 
 def of_slices(trial: PodTrial, *bare: Comparison) -> str:
     """The quotient of the two pods, with an asterisk where the time slices are another machine's."""
-    [one, two], elsewhere = against_slices(trial, bare)
-    assert one.of_slices is None, "one pod has no time slices"
-    return two.of_slices.text() + "*" * (two.case in elsewhere) if two.of_slices else "–"
+    [single, pair], elsewhere = against_slices(trial, bare)
+    assert single.of_slices is None, "one pod has no time slices"
+    return pair.of_slices.text() + "*" * (pair.case in elsewhere) if pair.of_slices else "–"
 
 
 def store(folder: Path, bare: Comparison, trials: dict[str, dict[str, Any]]) -> None:

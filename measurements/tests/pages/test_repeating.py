@@ -50,8 +50,8 @@ def environment() -> Iterator[dict[str, str]]:
 
 def script(line: str) -> str:
     """The name of the script that a line runs, below measurements.gpu."""
-    found = re.match(r"python3 -m measurements\.gpu\.(\S+)", line)
-    return found[1] if found else ""
+    match = re.match(r"python3 -m measurements\.gpu\.(\S+)", line)
+    return match[1] if match else ""
 
 
 def test_the_commands_run_one_after_the_other(environment: dict[str, str], tmp_path: Path) -> None:

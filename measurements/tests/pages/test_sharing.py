@@ -48,15 +48,17 @@ def results(tmp_path: Path) -> Path:
 def figures(table: str, *line: str) -> list[list[float]]:
     """The figures of the line that begins with `line`, each with its extremes."""
     [cells] = [cells for row in table.splitlines() if (cells := row.strip("| ").split(" | "))[: len(line)] == [*line]]
-    found = [[float(it.replace(",", "")) for it in re.findall(r"[\d,.]+", cell)] for cell in cells[len(line) :]]
-    return [one if len(one) == 3 else one * 3 for one in found]
+    values = [
+        [float(number.replace(",", "")) for number in re.findall(r"[\d,.]+", cell)] for cell in cells[len(line) :]
+    ]
+    return [row if len(row) == 3 else row * 3 for row in values]
 
 
 def runs(files: str, clients: int, mode: str, **load: Any) -> list[dict[str, Any]]:
     """The stored runs of one case on the H100."""
     wanted = {"clients": clients, "mode": mode, "kind": "compute", "grid": "small", "depth": 1, "graph": False} | load
     stored = [json.loads(file.read_text()) for file in sorted((RESULTS / "h100/bench").glob(files))]
-    return [run for one in stored for run in one["runs"] if wanted.items() <= run.items()]
+    return [run for document in stored for run in document["runs"] if wanted.items() <= run.items()]
 
 
 def rates(files: str, clients: int, mode: str, **load: Any) -> list[float]:
@@ -87,7 +89,7 @@ def test_a_latency_is_of_all_rounds_and_has_the_extremes_of_one_repeat(written: 
         Histogram.merged(Histogram.from_json(result["latency"]) for result in run["results"])
         for run in runs("caps.json", 8, "mps", depth=16)
     ]
-    p99 = [one.percentile(99) / 1000 for one in (Histogram.merged(each), *each)]
+    p99 = [histogram.percentile(99) / 1000 for histogram in (Histogram.merged(each), *each)]
     shown = figures(written["cap_latencies"], "8 at 12.5 %: 8 blocks, depth 16", "H100")[2]
     assert shown == pytest.approx([p99[0], min(p99[1:]), max(p99[1:])], abs=0.51)
     assert shown[0] != pytest.approx(statistics.median(p99[1:]), abs=0.51), "this case tells the two apart"
@@ -97,10 +99,10 @@ def test_clients_against_one_alone(written: dict[str, str]) -> None:
     """Both are compared within a repeat where both ran in it, else each run against each."""
     two, _, eight, _ = figures(written["clients_alone"], "8 blocks, depth 1", "H100")
     alone = rates("depth-*.json", 1, "time-slicing")
-    within = [all_ / one for all_, one in zip(rates("depth-*.json", 8, "mps"), alone, strict=True)]
+    within = [all_ / single for all_, single in zip(rates("depth-*.json", 8, "mps"), alone, strict=True)]
     assert eight == pytest.approx(spread(within), abs=0.0051)
     assert two == pytest.approx(
-        spread([all_ / one for all_ in rates("scale.json", 2, "mps") for one in alone]), abs=0.0051
+        spread([all_ / single for all_ in rates("scale.json", 2, "mps") for single in alone]), abs=0.0051
     )
 
 
@@ -148,19 +150,19 @@ def test_slow_kernels_of_a_capped_pair_are_counted_over_all_runs(results: Path) 
 
 def test_few_slow_kernels_have_no_part_and_several_blocks_have_no_figure(results: Path) -> None:
     written = tables(results)
-    one, many = (
+    few, many = (
         [row.strip("| ").split(" | ") for row in written[f"capped_pair_{depth}"].splitlines()[2:]] for depth in (1, 16)
     )
-    assert {row[4] for row in one if row[1] == "60"} == {"0 %"}
-    assert {row[4] for row in (*one, *many) if row[1] == "132"} == {"–"}
+    assert {row[4] for row in few if row[1] == "60"} == {"0 %"}
+    assert {row[4] for row in (*few, *many) if row[1] == "132"} == {"–"}
 
 
 def test_rates_and_overlap_of_a_capped_pair_are_of_the_time_of_both() -> None:
-    one = {"kernels": [[0, 1000, 2000], [800, 1800, 2800]]}
+    first = {"kernels": [[0, 1000, 2000], [800, 1800, 2800]]}
     other = {"kernels": [[1000, 1500, 3000], [1400, 1900, 4000]]}
-    assert capped_pair.window([one, other]) == (1000, 2800)
-    assert capped_pair.rates([one, other]) == [pytest.approx(2 / 1800e-9), pytest.approx(2 / 1800e-9)]
-    assert capped_pair.overlap([one, other]) == pytest.approx((800 + 800 + 400 + 400) / 1800)
+    assert capped_pair.window([first, other]) == (1000, 2800)
+    assert capped_pair.rates([first, other]) == [pytest.approx(2 / 1800e-9), pytest.approx(2 / 1800e-9)]
+    assert capped_pair.overlap([first, other]) == pytest.approx((800 + 800 + 400 + 400) / 1800)
 
 
 LINES: list[dict[str, Any]] = [
@@ -215,8 +217,8 @@ def test_of_a_part_that_was_measured_twice_the_last_as_expected_counts(tmp_path:
 
 
 def test_each_scenario_was_measured_on_each_product() -> None:
-    found = scenarios(RESULTS)
+    by_scenario = scenarios(RESULTS)
     for name, table in TABLES.items():
-        assert len(found[name]) == 2 + sum(map(len, table.values()))
+        assert len(by_scenario[name]) == 2 + sum(map(len, table.values()))
     with pytest.raises(KeyError):
         scenarios(RESULTS / "scale")

@@ -45,8 +45,8 @@ def at(second: int) -> str:
 
 
 def test_seconds_of_a_burst_count_from_its_first_pod() -> None:
-    found = seconds([pod(5, 6, 30), pod(3, 4, 8), pod(9)])
-    assert found == {
+    figures = seconds([pod(5, 6, 30), pod(3, 4, 8), pod(9)])
+    assert figures == {
         "all_created": 6,
         "all_scheduled": 3,
         "all_started": 27,

@@ -26,29 +26,29 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def handle(library: ctypes.CDLL, index: int) -> ctypes.c_void_p:
-    found = ctypes.c_void_p()
-    assert library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(found)) == 0
-    return found
+    pointer = ctypes.c_void_p()
+    assert library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(pointer)) == 0
+    return pointer
 
 
 def test_it_has_the_gpus_of_the_simulated_driver(library: ctypes.CDLL) -> None:
     count, text = ctypes.c_uint(), ctypes.create_string_buffer(96)
     assert library.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
     assert count.value == GPUS
-    found = []
+    seen = []
     for index in range(GPUS):
         assert library.nvmlDeviceGetUUID(handle(library, index), text, len(text)) == 0
-        found.append(text.value.decode())
-    assert found == uuids(GPUS)
+        seen.append(text.value.decode())
+    assert seen == uuids(GPUS)
     assert library.nvmlDeviceGetHandleByIndex_v2(GPUS, ctypes.byref(ctypes.c_void_p())) == INVALID_ARGUMENT
 
 
 def test_a_uuid_leads_to_its_gpu_and_a_foreign_one_to_none(library: ctypes.CDLL) -> None:
-    found, number = ctypes.c_void_p(), ctypes.c_uint()
-    assert library.nvmlDeviceGetHandleByUUID(uuids(GPUS)[2].encode(), ctypes.byref(found)) == 0
-    assert library.nvmlDeviceGetMinorNumber(found, ctypes.byref(number)) == 0
+    pointer, number = ctypes.c_void_p(), ctypes.c_uint()
+    assert library.nvmlDeviceGetHandleByUUID(uuids(GPUS)[2].encode(), ctypes.byref(pointer)) == 0
+    assert library.nvmlDeviceGetMinorNumber(pointer, ctypes.byref(number)) == 0
     assert number.value == 2
-    assert library.nvmlDeviceGetHandleByUUID(b"GPU-of-another-node", ctypes.byref(found)) == NOT_FOUND
+    assert library.nvmlDeviceGetHandleByUUID(b"GPU-of-another-node", ctypes.byref(pointer)) == NOT_FOUND
 
 
 def test_product_and_memory_are_those_of_the_simulation(library: ctypes.CDLL) -> None:

@@ -57,8 +57,8 @@ def test_a_question_that_nobody_was_asked_has_no_row() -> None:
 
 
 def test_a_test_that_a_way_has_not_had_is_a_dash_beside_one_that_had_it() -> None:
-    found = {"gpushare": result({}), "nvidia-mps": result({"users": {"computed": 1, "uids": 4}})}
-    assert "| – | 1 of 4 |" in table.table(found)
+    ways = {"gpushare": result({}), "nvidia-mps": result({"users": {"computed": 1, "uids": 4}})}
+    assert "| – | 1 of 4 |" in table.table(ways)
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_a_way_that_lacks_what_an_accident_needs_is_no_way_that_went_well() -> N
 @pytest.mark.parametrize(("free_mib", "shown"), [(9990, True), (78457, False)])
 def test_a_way_whose_limits_no_client_sees_has_no_column(free_mib: int, shown: bool) -> None:
     promise = {"threads_percent": 12, "memory_bytes": 10134 << 20}
-    found = {"hami-core": result({"limits": {"as started": {"free_mib": free_mib}}}) | {"promise": promise}}
-    assert ("HAMi-core" in table.table(found)) is shown
+    ways = {"hami-core": result({"limits": {"as started": {"free_mib": free_mib}}}) | {"promise": promise}}
+    assert ("HAMi-core" in table.table(ways)) is shown
 
 
 def test_who_promises_no_memory_cannot_break_a_promise() -> None:
     outcome = {"memory_above_refused": False, "told": [], "error": None}
-    found = {"bare-mps": result({"limits": {"as started": outcome}}) | {"promise": {"memory_bytes": None}}}
-    assert "| it takes 1 GiB more memory than promised | promises nothing |" in table.table(found)
+    ways = {"bare-mps": result({"limits": {"as started": outcome}}) | {"promise": {"memory_bytes": None}}}
+    assert "| it takes 1 GiB more memory than promised | promises nothing |" in table.table(ways)
 
 
 def test_a_way_that_serves_nobody_after_four_users_is_told_so() -> None:

@@ -33,15 +33,15 @@ def reading(**pods: int) -> Reading:
 
 
 @pytest.mark.parametrize(
-    ("found", "gpus", "counts"),
+    ("pods", "gpus", "counts"),
     [
         ({}, 3, [0, 0, 0]),
         (reading(a=1, b=2), 2, [2, 1]),
         (reading(a=2), 3, [2, 0, 0]),
     ],
 )
-def test_gpus_without_pods_are_counted(found: Reading, gpus: int, counts: list[int]) -> None:
-    assert pods_by_gpu(found, gpus) == counts
+def test_gpus_without_pods_are_counted(pods: Reading, gpus: int, counts: list[int]) -> None:
+    assert pods_by_gpu(pods, gpus) == counts
 
 
 @pytest.mark.parametrize(

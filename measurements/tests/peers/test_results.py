@@ -24,8 +24,8 @@ def results(folders: dict[str, Path], record: Record = RECORD) -> Results:
 
 
 def written(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "peers-gpushare.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((folder / "peers-gpushare.json").read_text())
+    return document
 
 
 def test_a_case_is_written_at_once_with_its_time_to_both_places(folders: dict[str, Path]) -> None:

@@ -13,5 +13,5 @@ def test_a_percentile_is_a_value_that_was_measured(percent: float, expected: flo
 
 
 def test_a_summary_counts_all_deletions_and_names_the_slowest() -> None:
-    found = summary([3.0, 1.0, 2.0])
-    assert (found["deletions"], found["medianMilliseconds"], found["largestMilliseconds"]) == (3, 2.0, 3.0)
+    figures = summary([3.0, 1.0, 2.0])
+    assert (figures["deletions"], figures["medianMilliseconds"], figures["largestMilliseconds"]) == (3, 2.0, 3.0)

@@ -33,7 +33,7 @@ def role() -> str:
 
 def passed(of: str, commands: tuple[str, ...], when: str) -> None:
     """`commands`: of one call, of which the names count. Waits if this one is asked for."""
-    here = {"role": of, "command": " ".join(it.split()[0] for it in commands), "when": when}
+    here = {"role": of, "command": " ".join(command.split()[0] for command in commands), "when": when}
     with (HERE / HITS).open("a") as file:
         file.write(json.dumps(here) + "\n")
     try:

@@ -51,7 +51,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 def gpu_of(harness: Harness, share: str) -> str:
     """The UUID of the only GPU of a share. ValueError: it has not just one."""
-    [uuid] = [it["uuid"] for it in harness.gpu_node()["status"]["daemons"] if it["share"] == share]
+    [uuid] = [daemon["uuid"] for daemon in harness.gpu_node()["status"]["daemons"] if daemon["share"] == share]
     return str(uuid)
 
 
@@ -60,7 +60,8 @@ def alive(tenant: Tenant, names: Sequence[str]) -> list[str]:
     return [
         pod["metadata"]["name"]
         for pod in tenant.running()
-        if pod["metadata"]["name"] in names and not any(it["restartCount"] for it in pod["status"]["containerStatuses"])
+        if pod["metadata"]["name"] in names
+        and not any(container["restartCount"] for container in pod["status"]["containerStatuses"])
     ]
 
 
@@ -82,7 +83,7 @@ def ended_in_order(tenant: Tenant, name: str) -> bool:
 def reasons(tenant: Tenant, name: str) -> dict[str, str]:
     """Our events about a pod: reason and note of each."""
     told = tenant.kubernetes_events(name)
-    return {it["reason"]: it["message"] for it in told if is_ours(it)}
+    return {event["reason"]: event["message"] for event in told if is_ours(event)}
 
 
 def is_ours(event: dict[str, Any]) -> bool:
@@ -129,8 +130,8 @@ def toolkit(path: str) -> str | None:
 def with_the_machines_libraries(pod: Object) -> None:
     """Mounts the machine's Python, its system libraries, and CUDA's toolkit where it has one, by hostPath."""
     folders = {"python": (sys.prefix, sys.prefix), "libraries": (LIBRARIES, MACHINE)}
-    if found := toolkit(f"{os.environ.get('PATH', '')}:{TOOLKIT}/bin"):
-        folders["toolkit"] = (found, TOOLKIT)
+    if toolkit_path := toolkit(f"{os.environ.get('PATH', '')}:{TOOLKIT}/bin"):
+        folders["toolkit"] = (toolkit_path, TOOLKIT)
     _mount(pod, folders)
 
 

@@ -110,32 +110,36 @@ def test_free_gpus_beside_too_little_cpu_are_unusable() -> None:
     outcome = run("claims", [greedy, *pods(1, 1, 1000)], {"whole": 1, "parts": 2})
     sample = outcome.samples[0]  # the pod to come wants 4 CPUs beside its GPU, and 1 is left
     assert (sample.free, sample.without_cpu, sample.elsewhere, sample.scattered) == (23.0, 7.0, 16.0, 0.0)
-    found = figures(outcome, 24)
-    assert found["unusable"] == pytest.approx(found["withoutCpu"] + found["elsewhere"] + found["scattered"])
-    assert found["withoutCpu"] < found["elsewhere"]
+    shares = figures(outcome, 24)
+    assert shares["unusable"] == pytest.approx(shares["withoutCpu"] + shares["elsewhere"] + shares["scattered"])
+    assert shares["withoutCpu"] < shares["elsewhere"]
 
 
 def test_a_wait_of_half_an_hour_is_no_wait_of_an_hour() -> None:
     jobs = [*pods(1, 8, 1000, arrival=-1.0, seconds=3600.0), *pods(1, 8, 1000, arrival=1800.0)]
-    found = figures(run("whole", jobs, {"whole": 1}), 8)
-    assert (found["waited.several"], found["waitedAnHour.several"]) == (100, 0)
-    assert found["meanWaitMinutes.several"] == 30
+    waits = figures(run("whole", jobs, {"whole": 1}), 8)
+    assert (waits["waited.several"], waits["waitedAnHour.several"]) == (100, 0)
+    assert waits["meanWaitMinutes.several"] == 30
 
 
 def test_figures_are_percent_of_the_gpus_and_of_the_pods() -> None:
-    found = figures(run("whole", pods(16, 1, 500, seconds=WEEK), {"whole": 1}), 8)
-    assert found["waited.parts"] == found["waitedAnHour.parts"] == found["neverPlaced.parts"] == 50
-    assert found["gpusInUseAtMost"] == 100
-    assert "waited.single" not in found
+    percents = figures(run("whole", pods(16, 1, 500, seconds=WEEK), {"whole": 1}), 8)
+    assert percents["waited.parts"] == percents["waitedAnHour.parts"] == percents["neverPlaced.parts"] == 50
+    assert percents["gpusInUseAtMost"] == 100
+    assert "waited.single" not in percents
     assert over_seeds([{"a": 1.0, "b": 2.0}, {"a": 2.0}]) == {"a": [1.5, 1.0, 2.0]}
 
 
 def test_a_mix_counts_pods_that_come_and_all_gpu_time_of_the_week() -> None:
     before, late = pods(1, 8, 1000, -DAY, 8 * WEEK), pods(1, 1, 500, WEEK - DAY, 2 * DAY)
-    found = mix([*before, *late, *pods(3, 1, 1000, seconds=DAY / 3)])
-    assert {kind: it["percentOfPods"] for kind, it in found.items()} == {"parts": 25, "single": 75, "several": 0}
+    parts_of_mix = mix([*before, *late, *pods(3, 1, 1000, seconds=DAY / 3)])
+    assert {kind: part["percentOfPods"] for kind, part in parts_of_mix.items()} == {
+        "parts": 25,
+        "single": 75,
+        "several": 0,
+    }
     # GPU days: eight for a week; half a GPU for the week's last day; three for a third of a day.
-    assert [it["percentOfGpuTime"] for it in found.values()] == [
+    assert [part["percentOfGpuTime"] for part in parts_of_mix.values()] == [
         pytest.approx(100 * days / 57.5, abs=0.006) for days in (0.5, 1, 56)
     ]
 

@@ -47,25 +47,25 @@ def trace_of(*runs: Run) -> Trace:
 
 
 def test_copies_are_added_until_the_week_asks_for_its_load() -> None:
-    found = week(trace_of(Run(ASK, 0.0, 0.0, 40 * DAY)), gpus=100, load=0.8, seed=1)
-    assert found.copies == 160  # of half a GPU each, all week
-    assert found.asked == pytest.approx(80)
-    assert all(job.arrival < 0 and job.seconds >= WEEK for job in found.jobs)
+    demand = week(trace_of(Run(ASK, 0.0, 0.0, 40 * DAY)), gpus=100, load=0.8, seed=1)
+    assert demand.copies == 160  # of half a GPU each, all week
+    assert demand.asked == pytest.approx(80)
+    assert all(job.arrival < 0 and job.seconds >= WEEK for job in demand.jobs)
 
 
 def test_a_pod_that_ran_before_the_week_has_only_the_rest_of_its_run_left() -> None:
     steady, early = Run(ASK, 0.0, 0.0, 40 * DAY), Run(ASK, 6 * DAY, 6 * DAY, 8 * DAY)
-    found = week(trace_of(steady, early), gpus=1000, load=0.8, seed=1)
-    rests = [job for job in found.jobs if job.seconds < 2 * DAY and job.arrival < 0]
+    demand = week(trace_of(steady, early), gpus=1000, load=0.8, seed=1)
+    rests = [job for job in demand.jobs if job.seconds < 2 * DAY and job.arrival < 0]
     assert rests
-    assert all(job.seconds > 0 for job in found.jobs)
+    assert all(job.seconds > 0 for job in demand.jobs)
     assert all(job.arrival + 2 * DAY == pytest.approx(job.seconds) for job in rests)
 
 
 def test_a_pod_that_comes_in_the_week_comes_at_its_hour_of_the_day() -> None:
     steady, late = Run(ASK, 0.0, 0.0, 40 * DAY), Run(ASK, 20.5 * DAY, 20.5 * DAY, 20.6 * DAY)
-    found = week(trace_of(steady, late), gpus=1000, load=0.5, seed=1)
-    hours = [(job.arrival % DAY) / 3600 for job in found.jobs if job.arrival >= 0]
+    demand = week(trace_of(steady, late), gpus=1000, load=0.5, seed=1)
+    hours = [(job.arrival % DAY) / 3600 for job in demand.jobs if job.arrival >= 0]
     assert hours
     assert all(11.4 < hour <= 12 for hour in hours)
 

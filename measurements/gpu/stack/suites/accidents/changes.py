@@ -61,11 +61,18 @@ def _waits(share: Share) -> bool:
 def _containers(tenant: Tenant, names: list[str]) -> dict[str, list[Any]]:
     pods = {pod["metadata"]["name"]: pod for pod in tenant.pods()}
     return {
-        name: [(it["containerID"], it["restartCount"]) for it in pods[name]["status"]["containerStatuses"]]
+        name: [
+            (container["containerID"], container["restartCount"])
+            for container in pods[name]["status"]["containerStatuses"]
+        ]
         for name in names
     }
 
 
 def _mps_containers(harness: Harness) -> list[tuple[str, int]]:
     pods = harness.pods_of("mps")
-    return [(it["containerID"], it["restartCount"]) for pod in pods for it in pod["status"]["containerStatuses"]]
+    return [
+        (container["containerID"], container["restartCount"])
+        for pod in pods
+        for container in pod["status"]["containerStatuses"]
+    ]

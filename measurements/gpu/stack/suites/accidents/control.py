@@ -57,8 +57,8 @@ class Scene:
         return f"{kind}-{self.numbered}"
 
     def restarts(self) -> int:
-        pods = [it for it in self.tenant.pods() if it["metadata"]["name"] in self.names]
-        return sum(it["restartCount"] for pod in pods for it in pod["status"].get("containerStatuses", ()))
+        pods = [entry for entry in self.tenant.pods() if entry["metadata"]["name"] in self.names]
+        return sum(entry["restartCount"] for pod in pods for entry in pod["status"].get("containerStatuses", ()))
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,11 @@ def measure(harness: Harness, findings: Findings) -> None:
             names = tenant.neighbours(SHARE, NEIGHBOURS, restart="Always")
             scene = Scene(harness, share, tenant, points, names, findings.truth["product"])
             findings.figures["commands"] = commands = _known(scene, findings.earlier) or _learn(scene)
-            scene.ways = {Command(it["role"], it["command"]): it["by"] for it in commands}
+            scene.ways = {Command(known["role"], known["command"]): known["by"] for known in commands}
             if findings.figures["full_disk"] is None:
                 findings.figures["full_disk"] = _fill_disk(scene)
             part, parts = findings.part
-            todo = [it for it in ends_of(sorted(scene.ways)[part - 1 :: parts]) if text_of(it) not in by_name]
+            todo = [known for known in ends_of(sorted(scene.ways)[part - 1 :: parts]) if text_of(known) not in by_name]
             while todo and time.monotonic() - began < findings.seconds - LAST_SECONDS:
                 ends.append(_end(scene, todo.pop(0)))
     findings.expect("every end was tried", not todo)
@@ -107,12 +107,12 @@ def _prompt_restarts(harness: Harness) -> Iterator[None]:
 
 
 def _judge(findings: Findings, ends: list[dict[str, Any]], disk: dict[str, Any]) -> None:
-    findings.expect("each end was reached", all(it["reached"] for it in ends))
-    findings.expect("after each end the share is Ready and all clients compute again", all(it["well"] for it in ends))
-    findings.expect("no result of a client was wrong", not any(it["wrong"] for it in ends))
-    spared = [it for it in ends if it["spares"]]
+    findings.expect("each end was reached", all(end["reached"] for end in ends))
+    findings.expect("after each end the share is Ready and all clients compute again", all(end["well"] for end in ends))
+    findings.expect("no result of a client was wrong", not any(end["wrong"] for end in ends))
+    spared = [end for end in ends if end["spares"]]
     findings.expect(
-        "nobody is hurt but by the end of supervisor, daemon or server", not any(it["hurt"] for it in spared)
+        "nobody is hurt but by the end of supervisor, daemon or server", not any(end["hurt"] for end in spared)
     )
     findings.expect(
         "after the full disk the share is Ready and all clients compute", disk["well"] and not disk["wrong"]
@@ -130,15 +130,15 @@ def _known(scene: Scene, earlier: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _learn(scene: Scene) -> list[dict[str, Any]]:
     """Each command, with those of ACTIONS by which it was given, the plainest first."""
-    found: dict[Command, list[str]] = {}
+    ways: dict[Command, list[str]] = {}
     for action in ACTIONS:
         scene.points.clear()
         action.happen(scene)
         time.sleep(LEARN_SECONDS)
         _recover(scene)
         for command in sorted(scene.points.passed()):
-            found.setdefault(command, []).append(action.name)
-    return [asdict(command) | {"by": names} for command, names in found.items()]
+            ways.setdefault(command, []).append(action.name)
+    return [asdict(command) | {"by": names} for command, names in ways.items()]
 
 
 def ends_of(commands: list[Command]) -> Iterator[dict[str, str]]:
@@ -169,7 +169,7 @@ def _end(scene: Scene, end: dict[str, str]) -> dict[str, Any]:
         problem = str(error)[:1000]
     finally:
         scene.points.let_go()
-    spares = killed == "agent" and not any(it.harmful for it in ACTIONS if it.name in tried)
+    spares = killed == "agent" and not any(action.harmful for action in ACTIONS if action.name in tried)
     if spares:
         time.sleep(WATCHED_SECONDS)
     problem = _recover(scene) or problem
@@ -199,7 +199,7 @@ def reach(scene: Scene, end: dict[str, str], tried: list[str], actions: Sequence
     scene.points.ask(command, end["when"])
     for name in list(scene.ways[command]):
         tried.append(name)
-        next(it for it in actions if it.name == name).happen(scene)
+        next(action for action in actions if action.name == name).happen(scene)
         if scene.points.wait_held():
             return True
         scene.ways[command].remove(name)
@@ -221,7 +221,7 @@ def _kill(scene: Scene, who: str) -> bool:
     if who in ("daemon", "server"):
         state = _state(scene)
         assert state, f"the daemon's state cannot be read, so no {who} was killed"
-        pids = [state[it] for it in PIDS_OF[who] if state[it]]
+        pids = [state[key] for key in PIDS_OF[who] if state[key]]
     else:
         pids = processes_of_part(scene.harness, who)
         assert pids, f"there is no {who} to kill"
@@ -233,7 +233,7 @@ def _wait_replaced(scene: Scene, killed: str, before: dict[str, Any]) -> None:
     """Waits until clients that this must end have ended, so that what goes on afterwards are others."""
     ended = PIDS_OF.get(killed, ())
     wait_until(
-        f"another {killed}", lambda: all(_state(scene).get(it) not in (None, 0, before.get(it)) for it in ended), 60
+        f"another {killed}", lambda: all(_state(scene).get(key) not in (None, 0, before.get(key)) for key in ended), 60
     )
     if ended:
         time.sleep(NOTICED_SECONDS)
@@ -254,7 +254,10 @@ def _recover(scene: Scene) -> str:
         for name in scene.names:
             what = f"{name} computes"
             wait_until(
-                what, lambda it=name: _computes(scene, it), READY_SECONDS, lambda it=name: scene.tenant.explain(it)
+                what,
+                lambda client=name: _computes(scene, client),
+                READY_SECONDS,
+                lambda client=name: scene.tenant.explain(client),
             )
         scene.tenant.go_on(scene.names)
     except AssertionError as error:
@@ -264,7 +267,7 @@ def _recover(scene: Scene) -> str:
 
 def _computes(scene: Scene, name: str) -> bool:
     """Tells whether the pod computes in its present container."""
-    return name in {it["metadata"]["name"] for it in scene.tenant.running()} and scene.tenant.checks(name) > 0
+    return name in {pod["metadata"]["name"] for pod in scene.tenant.running()} and scene.tenant.checks(name) > 0
 
 
 def _wrong(scene: Scene) -> int:
@@ -285,7 +288,7 @@ def _change_limits(scene: Scene) -> None:
 
 def _come(scene: Scene) -> None:
     """Makes a client with limits of its own, which are set for its turn."""
-    finished = [it["metadata"]["name"] for it in scene.tenant.pods() if it["status"].get("phase") == "Succeeded"]
+    finished = [pod["metadata"]["name"] for pod in scene.tenant.pods() if pod["status"].get("phase") == "Succeeded"]
     if finished:
         scene.tenant.kubectl.delete("pods", *finished, wait=False)
     own = {"gpushare.dev/threads": "10"}
@@ -351,8 +354,8 @@ def _fill_disk(scene: Scene) -> dict[str, Any]:
 
 def _space_of_run(scene: Scene) -> tuple[int, int]:
     """(KiB of the whole, KiB that are used)."""
-    found = os.statvfs(scene.harness.in_node("/run"))
-    return found.f_blocks * found.f_frsize // 1024, (found.f_blocks - found.f_bfree) * found.f_frsize // 1024
+    space = os.statvfs(scene.harness.in_node("/run"))
+    return space.f_blocks * space.f_frsize // 1024, (space.f_blocks - space.f_bfree) * space.f_frsize // 1024
 
 
 def _resize_run(scene: Scene, kib: int) -> None:

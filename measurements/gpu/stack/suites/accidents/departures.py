@@ -53,8 +53,8 @@ def _guarded(tenant: Tenant, findings: Findings) -> None:
             figure | {"hurt": NEIGHBOURS - len(parts.alive(tenant, names)), "seconds_until_gone": parts.spread(took)}
         )
     findings.figures["checks"] = sum(tenant.checks(name) for name in names)
-    findings.expect("no guarded deletion hurts a neighbour", not any(it["hurt"] for it in guarded))
-    in_order = all(it["ended_in_order"] == it["deletions"] for it in guarded)
+    findings.expect("no guarded deletion hurts a neighbour", not any(row["hurt"] for row in guarded))
+    in_order = all(row["ended_in_order"] == row["deletions"] for row in guarded)
     findings.expect("each client is ended through the daemon", in_order)
     wrong = [line for name in names for line in tenant.log(name) if line["event"] in ("wrong", "gpu-error")]
     findings.expect("no result of a neighbour is wrong", not wrong)

@@ -99,8 +99,8 @@ def _serve(scene: Scene, name: str, since: float, findings: Findings) -> float:
 def _told(scene: Scene) -> set[str]:
     """Our events about the node and the tenant's pods: reasons and notes."""
     events = scene.harness.kubectl.items("events", "--all-namespaces")
-    ours = [it for it in events if it["involvedObject"]["kind"] in ("GpuNode", "Pod") and parts.is_ours(it)]
-    return {f"{it['involvedObject']['name']}: {it['reason']}: {it['message']}" for it in ours}
+    ours = [event for event in events if event["involvedObject"]["kind"] in ("GpuNode", "Pod") and parts.is_ours(event)]
+    return {f"{event['involvedObject']['name']}: {event['reason']}: {event['message']}" for event in ours}
 
 
 def illegal_access(tenant: Tenant) -> None:

@@ -61,14 +61,14 @@ def _limits(tenant: Tenant, findings: Findings) -> dict[str, Any]:
     tenant.start(*pods.values())
     seen = {name: tenant.wait_event(name, "limits") for name in pods}
     seconds = round(time.monotonic() - began, 2)
-    granted = {name: (it["granted"]["threads"], it["granted"]["memory"] >> 20) for name, it in seen.items()}
+    granted = {name: (client["granted"]["threads"], client["granted"]["memory"] >> 20) for name, client in seen.items()}
     findings.expect(
         "each is granted what it asked for",
         granted
         == {"tiny": (5, 1024), "odd": (33, 20000), "small": (10, 2048), "slot": (20, 4096), "lowered": (10, 4096)},
     )
-    findings.expect("and finds it in force", not any(it["problems"] for it in seen.values()))
-    findings.expect("each is refused more memory", all(it["observed"]["above_refused"] for it in seen.values()))
+    findings.expect("and finds it in force", not any(client["problems"] for client in seen.values()))
+    findings.expect("each is refused more memory", all(client["observed"]["above_refused"] for client in seen.values()))
     if not findings.simulated:
         for name in pods:
             seen[name]["throughput"] = tenant.wait_event(name, "throughput")

@@ -117,13 +117,13 @@ def _try(tenant: Tenant, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
         }
         pods.append(_pod(tenant, attempt.name, plan))
     tenant.start(*pods)
-    found = {}
+    outcomes = {}
     for attempt in attempts:
         tenant.wait_event(attempt.name, "over", START_SECONDS + hold + 60)
     for attempt in attempts:
-        found[attempt.name] = _outcome(tenant, attempt)
+        outcomes[attempt.name] = _outcome(tenant, attempt)
     tenant.delete_pods(*(attempt.name for attempt in attempts))
-    return found
+    return outcomes
 
 
 def _outcome(tenant: Tenant, attempt: Attempt) -> dict[str, Any]:
@@ -174,20 +174,22 @@ def _control(harness: Harness, share: Share, tenant: Tenant, neighbour: str, fin
     uid = tenant.kubectl.get("pod", neighbour)["metadata"]["uid"]
     [client] = processes_of_pod(harness, uid, b"depart")
     plan = {"way": "control", "server": server, "client": client}
-    found = {"server": server, "client": client, "user": _commands(tenant, _pod(tenant, "control-user", plan))}
+    outcome = {"server": server, "client": client, "user": _commands(tenant, _pod(tenant, "control-user", plan))}
     with harness.namespace("root", enforce="baseline") as other:
-        found["root_of_the_node"] = _commands(other, as_root(_pod(other, "control-root", plan)))
+        outcome["root_of_the_node"] = _commands(other, as_root(_pod(other, "control-root", plan)))
         pod = as_root(_pod(other, "control-mapped-root", plan))
         pod["spec"]["hostUsers"] = False
-        found["root_of_a_namespace"] = _commands(other, pod)
+        outcome["root_of_a_namespace"] = _commands(other, pod)
     for who in ("user", "root_of_the_node", "root_of_a_namespace"):
-        answers = found[who]["answers"].values()
-        findings.expect("no command of a client is answered", not any(it["code"] == 0 and it["text"] for it in answers))
+        answers = outcome[who]["answers"].values()
+        findings.expect(
+            "no command of a client is answered", not any(answer["code"] == 0 and answer["text"] for answer in answers)
+        )
         # The image of a rehearsal has no control program: tests/cluster sends the commands themselves.
-        there = not any("FileNotFoundError" in it["text"] for it in answers)
+        there = not any("FileNotFoundError" in answer["text"] for answer in answers)
         findings.expect("the client has the control program", there or findings.simulated)
-        findings.expect("no client sees or signals others", set(found[who]["others"]["seen"]) == {False})
-    return found
+        findings.expect("no client sees or signals others", set(outcome[who]["others"]["seen"]) == {False})
+    return outcome
 
 
 def as_root(pod: Object) -> Object:
@@ -248,8 +250,8 @@ def _terminated(tenant: Tenant, findings: Findings) -> dict[str, Any]:
     ended = tenant.wait_event("taker", "error", 60)
     wait_until("it is told", lambda: "ClientTerminated" in parts.reasons(tenant, "taker"), TOLD_SECONDS)
     findings.expect("Terminate ends who takes more memory than granted", ended["code"] == 810)
-    found = {"seconds": round(ended["at"] - taken["at"], 2), "code": ended["code"]}
-    return found | {"told": parts.reasons(tenant, "taker")}
+    figures = {"seconds": round(ended["at"] - taken["at"], 2), "code": ended["code"]}
+    return figures | {"told": parts.reasons(tenant, "taker")}
 
 
 def _unhurt(
@@ -260,6 +262,8 @@ def _unhurt(
     findings.figures["neighbour_checks"] = tenant.checks(neighbour)
     findings.expect("the neighbour goes on", parts.alive(tenant, [neighbour]) == [neighbour])
     keys = ("controlPid", "serverPid", "restarts")
-    findings.expect("daemon and server are who they were", [after[it] for it in keys] == [before[it] for it in keys])
+    findings.expect(
+        "daemon and server are who they were", [after[key] for key in keys] == [before[key] for key in keys]
+    )
     if after["inForce"] is not None:
         findings.expect("its limits are what they were", after["inForce"] == before["inForce"])

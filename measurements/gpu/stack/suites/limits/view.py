@@ -20,7 +20,7 @@ def measure(harness: Harness, findings: Findings) -> None:
     with harness.share(SHARE, per_gpu=CLIENTS, threads={"default": THREADS}, memory={"default": memory}) as share:
         share.wait_capacity(CLIENTS)
         findings.figures["kubectl"] = harness.kubectl("get", "gpushares,gpunodes").splitlines()
-        findings.figures["share"] = {it["type"]: it["status"] for it in share.get()["status"]["conditions"]}
+        findings.figures["share"] = {state["type"]: state["status"] for state in share.get()["status"]["conditions"]}
         findings.expect("the share is Ready", share.condition().get("status") == "True")
         _gpu_told(harness.gpu_node(), findings)
         with harness.namespace() as tenant:
@@ -31,7 +31,9 @@ def _gpu_told(gpu_node: Object, findings: Findings) -> None:
     status, truth = gpu_node["status"], findings.truth
     [gpu] = status["gpus"]
     findings.figures["gpu"] = {"told": gpu | {"driverVersion": status["driverVersion"]}, "truth": truth}
-    findings.figures["conditions"] = {it["type"]: (it["status"], it["reason"]) for it in status["conditions"]}
+    findings.figures["conditions"] = {
+        state["type"]: (state["status"], state["reason"]) for state in status["conditions"]
+    }
     findings.expect("the GPU's product is told", gpu["product"] == truth["product"])
     findings.expect("its SMs are told", gpu["sms"] == truth["sms"])
     most = truth.get("nvml_memory_mib", truth["memory_mib"])
@@ -54,11 +56,11 @@ def _clients(tenant: Tenant, findings: Findings) -> None:
     seen = [_client(tenant, name) for name in names]
     findings.figures["clients"] = seen
     findings.expect("eight clients of eight users hold slots at once", _hold_at_once(tenant))
-    for it in seen:
-        findings.expect("each is granted what the share says", it["granted"]["threads"] == THREADS)
-        findings.expect("each finds every limit in force", it["problems"] == [])
-        findings.expect("each is refused memory above its grant", it["observed"]["above_refused"])
-        findings.expect("each sees its part of the SMs", it["observed"]["sms"] < findings.truth["sms"])
+    for client in seen:
+        findings.expect("each is granted what the share says", client["granted"]["threads"] == THREADS)
+        findings.expect("each finds every limit in force", client["problems"] == [])
+        findings.expect("each is refused memory above its grant", client["observed"]["above_refused"])
+        findings.expect("each sees its part of the SMs", client["observed"]["sms"] < findings.truth["sms"])
     for name in names:
         findings.expect("each ends well", tenant.wait_ended(name, START_SECONDS) == "Succeeded")
 

@@ -82,11 +82,11 @@ def main(text):
             )
             for rank, log in enumerate(logs)
         ]
-        found = [json.loads(process.communicate(timeout=100)[0].strip().splitlines()[-1]) for process in started]
+        figures = [json.loads(process.communicate(timeout=100)[0].strip().splitlines()[-1]) for process in started]
         lines = [line for log in logs for line in pathlib.Path(log).read_text().splitlines()]
     ways = sorted({line.split(" via ")[1].split()[0].strip() for line in lines if " via " in line})
     mps = sorted(name for name in os.environ if name.startswith("CUDA_MPS"))
-    print(json.dumps({"event": "trained", "ranks": found, "ways": ways, "mps_variables": mps}), flush=True)
+    print(json.dumps({"event": "trained", "ranks": figures, "ways": ways, "mps_variables": mps}), flush=True)
 
 
 if __name__ == "__main__":

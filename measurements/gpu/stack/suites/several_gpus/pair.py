@@ -33,8 +33,8 @@ def measure(harness: Harness, findings: Findings) -> None:
         both.wait_capacity(2 * PER_GPU)
         _one_share(harness, tenant, findings)
     with share(LEFT) as left, share(RIGHT) as right, harness.namespace() as tenant:
-        for it in (left, right):
-            it.wait_capacity(PER_GPU)
+        for side in (left, right):
+            side.wait_capacity(PER_GPU)
         findings.figures["kubectl"] = harness.kubectl("get", "gpushares,gpunodes").splitlines()
         with findings.phase("two shares"):
             _two_shares(harness, left, right, tenant, findings)
@@ -58,7 +58,7 @@ def _two_shares(harness: Harness, left: Share, right: Share, tenant: Tenant, fin
         seen[share.name] = {"daemon": {key: daemon[key] for key in keys}, "observed": observed["observed"]}
         findings.expect("a client reaches the GPU of its share", observed["observed"]["uuid"] == daemon["uuid"])
         findings.expect("with the limits of its share", observed["problems"] == [])
-    pids = {it["daemon"][key] for it in seen.values() for key in ("controlPid", "serverPid")}
+    pids = {client["daemon"][key] for client in seen.values() for key in ("controlPid", "serverPid")}
     findings.expect("each GPU has a daemon and a server of its own", len(pids) == 4)
 
 
@@ -77,9 +77,9 @@ def _train(harness: Harness, findings: Findings) -> list[dict[str, Any]]:
         address = wait_until("rank 0 has an address", lambda: _address(ranks, "rank-0"), 60)
         ranks.start(_rank(ranks, 1, RIGHT, address))
         trained = [ranks.wait_event(f"rank-{number}", "trained", TRAINED_SECONDS) for number in range(2)]
-    findings.expect("two pods train one model", len({tuple(it["sums"]) for it in trained}) == 1)
-    findings.expect("to the same parameters", all(len(it["sums"]) == 1 for it in trained))
-    findings.expect("on two GPUs", len({it["gpu"] for it in trained}) == 2)
+    findings.expect("two pods train one model", len({tuple(run["sums"]) for run in trained}) == 1)
+    findings.expect("to the same parameters", all(len(run["sums"]) == 1 for run in trained))
+    findings.expect("on two GPUs", len({run["gpu"] for run in trained}) == 2)
     return trained
 
 
@@ -124,7 +124,7 @@ def _one_share(harness: Harness, tenant: Tenant, findings: Findings) -> None:
     names = [f"client-{number}" for number in range(PER_GPU)]
     tenant.start(*(tenant.pod(name, BOTH, "limits", "--throughput", "0", "--hold", "5") for name in names))
     seen = [tenant.wait_event(name, "limits") for name in names]
-    by_gpu = Counter(it["observed"]["uuid"] for it in seen)
+    by_gpu = Counter(client["observed"]["uuid"] for client in seen)
     findings.figures["one_share_of_two_gpus"] = {"clients_by_gpu": by_gpu}
     findings.expect("one share serves both GPUs", len(harness.gpu_node()["status"]["daemons"]) == 2)
-    findings.expect("wherever a client is, it finds its limits", not any(it["problems"] for it in seen))
+    findings.expect("wherever a client is, it finds its limits", not any(client["problems"] for client in seen))

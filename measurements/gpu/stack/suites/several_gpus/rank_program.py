@@ -45,8 +45,8 @@ def main():
     ways = sorted(
         {line.split(" via ")[1].strip() for line in pathlib.Path(LOG).read_text().splitlines() if " via " in line}
     )
-    found = {"rank": rank, "gpu": uuid, "steps_per_second": round(STEPS / seconds, 1), "ways": ways}
-    print(json.dumps({"event": "trained", **found, "sums": everywhere, "loss": loss.item()}), flush=True)
+    figures = {"rank": rank, "gpu": uuid, "steps_per_second": round(STEPS / seconds, 1), "ways": ways}
+    print(json.dumps({"event": "trained", **figures, "sums": everywhere, "loss": loss.item()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -70,12 +70,14 @@ def _both(harness: Harness, findings: Findings) -> dict[str, Any]:
         pod["spec"]["containers"][0]["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
         tenant.start(_with_gpus(pod, 2))
         inside = tenant.wait_event("both", "trained", SECONDS)
-        told = {it["uuid"] for it in harness.gpu_node()["status"]["gpus"]}
+        told = {entry["uuid"] for entry in harness.gpu_node()["status"]["gpus"]}
     after = _bare()
-    findings.expect("a container gets both", {it["gpu"] for it in inside["ranks"]} == told)
-    findings.expect("and sees no others", all(it["sees"] == 2 for it in inside["ranks"]))
+    findings.expect("a container gets both", {entry["gpu"] for entry in inside["ranks"]} == told)
+    findings.expect("and sees no others", all(entry["sees"] == 2 for entry in inside["ranks"]))
     findings.expect("without MPS", inside["mps_variables"] == [])
-    findings.expect("sums are right", all(it["all_reduce_right"] and len(it["sums"]) == 1 for it in inside["ranks"]))
+    findings.expect(
+        "sums are right", all(entry["all_reduce_right"] and len(entry["sums"]) == 1 for entry in inside["ranks"])
+    )
     findings.expect("NCCL takes the same way as without a container", inside["ways"] == before["ways"])
     for figure in ("all_reduce_gb_per_second", "training_steps_per_second"):
         least = min(_least(run, figure) for run in (before, after))
@@ -87,20 +89,20 @@ def _bare() -> dict[str, Any]:
     environment = {**os.environ, "PROGRAM": PROGRAM, "NCCL_NVLS_ENABLE": "0"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True,
                           timeout=SECONDS, check=True)  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    run: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return run
 
 
 def _least(run: dict[str, Any], figure: str) -> float:
-    return min(float(it[figure]) for it in run["ranks"])
+    return min(float(rank[figure]) for rank in run["ranks"])
 
 
 def _beside(harness: Harness, tenant: Tenant, findings: Findings) -> dict[str, Any]:
     clients = tenant.neighbours(SHARED, 2)
-    [whole] = (it["uuid"] for it in harness.gpu_node()["spec"]["assignments"] if it["share"] == WHOLE)
+    [whole] = (entry["uuid"] for entry in harness.gpu_node()["spec"]["assignments"] if entry["share"] == WHOLE)
     tenant.start(_with_gpus(tenant.pod("alone", WHOLE, "pin", "--processes", "2"), 1))
     ended = tenant.wait_ended("alone", 90)
-    seen = {it["uuid"] for it in tenant.events_of("alone", "placed")}
+    seen = {entry["uuid"] for entry in tenant.events_of("alone", "placed")}
     findings.expect("a container with one whole GPU computes on it", ended == "Succeeded" and seen == {whole})
     tenant.go_on(clients)
     findings.expect("clients of the shared one go on", parts.alive(tenant, clients) == clients)

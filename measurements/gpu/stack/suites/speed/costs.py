@@ -87,7 +87,7 @@ def _agent(harness: Harness) -> dict[str, float]:
 
 def _means(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
     """Figures of each histogram and each loop: the count, and the mean time between the two readings."""
-    found = {}
+    means = {}
     for name, total in after.items():
         family, _, labels = name.partition("_sum")
         if not name.startswith(HISTOGRAMS) or "_sum" not in name:
@@ -95,8 +95,8 @@ def _means(before: dict[str, float], after: dict[str, float]) -> dict[str, Any]:
         count = after[f"{family}_count{labels}"] - before.get(f"{family}_count{labels}", 0)
         if count:
             mean = (total - before.get(name, 0)) / count
-            found[family + labels] = {"count": int(count), "mean": round(1000 * mean, 2)}
-    return found
+            means[family + labels] = {"count": int(count), "mean": round(1000 * mean, 2)}
+    return means
 
 
 def usage(harness: Harness, namespaces: str) -> dict[str, Any]:

@@ -32,18 +32,18 @@ CLIENTS, CLIENTS_PER_GPU, CLIENT_ROUNDS = "clients", 6, 3
 
 
 def measure(harness: Harness, findings: Findings) -> None:
-    gpus = [it["uuid"] for it in harness.gpu_node()["status"]["gpus"]]
-    found = findings.figures.setdefault("shares", [])
+    gpus = [gpu["uuid"] for gpu in harness.gpu_node()["status"]["gpus"]]
+    rows = findings.figures.setdefault("shares", [])
     for number in sorted({1, len(gpus)}):
         with findings.phase(f"GPUs: {number}"):
-            found.append({"gpus": number, **_in_turns(harness, gpus[:number], findings.simulated)})
-            fast = findings.simulated or found[-1]["ready"]["seconds"]["median"] <= MOST_SECONDS
+            rows.append({"gpus": number, **_in_turns(harness, gpus[:number], findings.simulated)})
+            fast = findings.simulated or rows[-1]["ready"]["seconds"]["median"] <= MOST_SECONDS
             findings.expect(f"a share is Ready within {MOST_SECONDS:.0f} s, whatever the number of GPUs", fast)
     with findings.phase("with a CPU limit"):
         bring.upgrade(f"--set-string=mps.resources.cpuLimit={LIMIT}")
         try:
             times = [_ready(harness, len(gpus)) for _ in range(ROUNDS_LIMITED)]
-            found.append({"gpus": len(gpus), "cpu_limit": LIMIT, "ready": _figure(times)})
+            rows.append({"gpus": len(gpus), "cpu_limit": LIMIT, "ready": _figure(times)})
         finally:
             bring.upgrade()
     with findings.phase("clients"):
@@ -87,7 +87,7 @@ def _ready(harness: Harness, gpus: int) -> float:
 
 
 def _figure(seconds: Sequence[float]) -> dict[str, Any]:
-    return {"seconds": parts.spread(seconds), "runs": [round(it, 2) for it in seconds]}
+    return {"seconds": parts.spread(seconds), "runs": [round(value, 2) for value in seconds]}
 
 
 def _bare(uuids: Sequence[str]) -> float:
@@ -100,8 +100,8 @@ def _bare(uuids: Sequence[str]) -> float:
         for uuid in uuids:
             with suppress(ControlError):  # such as that of a daemon that did not start
                 _control(Path(name) / uuid).quit(3)
-        for one in serving:
-            one.result()
+        for future in serving:
+            future.result()
         return seconds
 
 

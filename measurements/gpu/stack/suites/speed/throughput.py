@@ -51,7 +51,7 @@ def measure(harness: Harness, findings: Findings) -> None:
             ]
             rounds.append({name: way() for name, way in (ways if number % 2 == 0 else reversed(ways))})
     figures = {
-        case: _compared([it["pods"][case] for it in rounds], [it["bare"][case] for it in rounds])
+        case: _compared([turn["pods"][case] for turn in rounds], [turn["bare"][case] for turn in rounds])
         for case in CASES.values()
     }
     findings.figures["kernels_per_second"] = figures
@@ -123,7 +123,7 @@ def _environment(harness: Harness, memory_mib: int) -> dict[str, str]:
 def _rates(logs: list[str]) -> Rates:
     """Kernels per second of all clients together, by case. Raises ValueError if one left no result."""
     runs = [run for run in parts.bench_runs(logs) if run.clients == CLIENTS]
-    found = {CASES[run.load.grid, run.load.depth]: run.total_rate for run in runs}
-    if missing := set(CASES.values()) - found.keys():
+    rates = {CASES[run.load.grid, run.load.depth]: run.total_rate for run in runs}
+    if missing := set(CASES.values()) - rates.keys():
         raise ValueError(f"no figure of {CLIENTS} clients for {'; '.join(sorted(missing))} kernels")
-    return found
+    return rates
