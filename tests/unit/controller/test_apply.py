@@ -112,7 +112,7 @@ async def test_a_share_without_finalizer_gets_nothing(fleet: FakeKube, applier: 
     assert "patch gpunodes/n0" in fleet.writes
 
 
-async def test_a_node_is_not_asked_for_the_pods_of_a_daemon_set_without_an_answer(
+async def test_no_node_is_asked_for_pods_of_a_daemon_set_without_an_answer(
     fleet: FakeKube, applier: Applier, clock: Clock
 ) -> None:
     """Not even by the next pass; but once it was refused, the share goes on with what it has."""

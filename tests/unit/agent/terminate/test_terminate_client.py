@@ -80,7 +80,7 @@ class OnceAtALogLine(logging.Handler):
             self._left.pop()()
 
 
-def test_a_reader_of_the_file_does_not_forget_whom_another_thread_asked_for(world: World) -> None:
+def test_a_reader_of_the_file_forgets_nobody_another_thread_asked_for(world: World) -> None:
     client = world.new_client(10)
     (world.root / GPU / "endings.json").write_text("{")  # reading it leaves a line in the log
     between = OnceAtALogLine(lambda: world.terminator.terminate(GPU, [client]))
