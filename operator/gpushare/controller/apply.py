@@ -211,7 +211,10 @@ class Applier:
     def _succeeded(self, write: Write) -> None:
         LOG.info("%s", write)
         self._meters.wrote(write, "ok")
-        self._retries.pop(write.key, None)
+        if write.verb == "delete":
+            self._put_off(write, FIRST_BACKOFF)  # its answer shows nothing: the plans until its event want it again
+        else:
+            self._retries.pop(write.key, None)
         if write.stage is WriteStage.HOLD:
             self._without_finalizer -= write.shares
         for note in write.notes:
@@ -221,14 +224,19 @@ class Applier:
 
     def _failed(self, write: Write, error: Exception) -> None:
         conflict = isinstance(error, KubeError) and error.conflict
-        first = CONFLICT_BACKOFF if conflict else FIRST_BACKOFF
-        _, last = self._retries.get(write.key, (0.0, first / 2))
-        backoff = min(last * 2, LAST_CONFLICT_BACKOFF if conflict else LAST_BACKOFF)
-        pause = max(backoff, getattr(error, "retry_after", 0.0))
-        self._retries[write.key] = self._clock() + pause, backoff
+        first, most = (CONFLICT_BACKOFF, LAST_CONFLICT_BACKOFF) if conflict else (FIRST_BACKOFF, LAST_BACKOFF)
+        pause = self._put_off(write, first, most, getattr(error, "retry_after", 0.0))
         LOG.log(logging.INFO if conflict else logging.WARNING, "%s failed, again in %.3g s: %s", write, pause, error)
         self._meters.wrote(write, "conflict" if conflict else "failed")
         self._answered()
+
+    def _put_off(self, write: Write, first: float, most: float = LAST_BACKOFF, least: float = 0.0) -> float:
+        """Returns the seconds until the write may be sent again: `first`, twice that each time, `most` at most."""
+        _, last = self._retries.get(write.key, (0.0, first / 2))
+        backoff = min(last * 2, most)
+        pause = max(backoff, least)
+        self._retries[write.key] = self._clock() + pause, backoff
+        return pause
 
 
 def phases(writes: Sequence[Write]) -> list[list[Write]]:

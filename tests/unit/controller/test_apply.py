@@ -361,6 +361,22 @@ async def test_an_object_that_always_changes_is_tried_each_16_s(
     assert pauses == [0.25, 0.5, 1, 2, 4, 8, 16, 16, 16]
 
 
+async def test_a_deletion_is_not_repeated_before_its_event_had_time(
+    fleet: FakeKube, applier: Applier, clock: Clock
+) -> None:
+    """While a watch lags behind, each plan wants it again."""
+    deletion = Write(WriteStage.STOP, "delete", DAEMON_SETS, "z-mps", {}, namespace="ns", shares=frozenset("a"))
+    for _ in range(3):
+        await applier.write([deletion], SECONDS)
+    assert fleet.writes == ["delete daemonsets/z-mps"]
+    assert applier.retry_seconds() == FIRST_BACKOFF
+    clock.now += FIRST_BACKOFF
+    await applier.write([deletion], SECONDS)
+    assert len(fleet.writes) == 2
+    await applier.write([], SECONDS)
+    assert applier.retry_seconds() is None
+
+
 async def test_a_due_write_under_way_leads_to_no_plan(fleet: FakeKube, applier: Applier, clock: Clock) -> None:
     fleet.fail("patch nodes/n0", FORBIDDEN)
     await applier.write([label("n0")], SECONDS)
