@@ -54,7 +54,7 @@ class NodeMeters:
         )
         self._ended = Counter(
             "gpushare_clients_ended",
-            "CUDA clients terminated through their MPS daemon, by cause.",
+            "CUDA clients terminated through their MPS daemon, by cause: departure, maxWait, violation or shortage.",
             ["cause"],
             registry=registry,
         )

@@ -22,8 +22,8 @@ class TerminationReason(StrEnum):
 
     DEPARTURE = "departure"  # its pod departs
     FAULT = "fault"  # its contexts were lost with a fault, and faultTimeout is over
-    MAX_WAIT = "change"  # it was in the way of a new MPS daemon for longer than maxWait
-    VIOLATION = "enforcement"  # above its grant, in memory or in processes, under `enforcement: Terminate`
+    MAX_WAIT = "maxWait"  # it was in the way of a new MPS daemon for longer than maxWait
+    VIOLATION = "violation"  # above its grant, in memory or in processes, under `enforcement: Terminate`
     SHORTAGE = "shortage"  # its GPU is short of memory that it borrows, under `whenShort: Terminate`
 
     @property
