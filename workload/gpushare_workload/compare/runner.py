@@ -23,7 +23,7 @@ from gpushare_workload.gpus.monitor import GpuMonitor
 from gpushare_workload.gpus.utilisation import GpuSampler
 from gpushare_workload.mps.daemon import OwnDaemon
 from gpushare_workload.mps.listed import lasting, without_strangers, wrong_copies
-from gpushare_workload.processes.programs import Copy, CopyGroup
+from gpushare_workload.processes.copies import Copy, CopyGroup
 from gpushare_workload.processes.stopping import Stop
 
 

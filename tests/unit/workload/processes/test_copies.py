@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
-from gpushare_workload.processes.programs import TAIL_LINES, CopyGroup
+from gpushare_workload.processes.copies import TAIL_LINES, CopyGroup
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from tests.unit.workload.conftest import running
 
@@ -117,7 +117,7 @@ def test_a_program_that_does_not_exist_is_refused_by_name() -> None:
 COMPARISON = """
 import sys, time
 from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
-from gpushare_workload.processes.programs import CopyGroup
+from gpushare_workload.processes.copies import CopyGroup
 from gpushare_workload.processes.stopping import Stop
 with CopyGroup(PrintedFigures(FigureReader(field="rate")), Stop(), 0.5) as copies:
     copies.start(0, sys.argv[1:], {})
