@@ -428,7 +428,10 @@ def limits() -> str:
         call(api, agent, "watch event: the GpuShare"),
         call(agent, supervisor, "writes daemon.json"),
         key(
-            agent, agent, "closes the gate: no container starts while the", "limits read back differ from those desired"
+            agent,
+            agent,
+            "next turn, at most 1 s later: closes the gate, so no",
+            "container starts, while the limits read back differ",
         ),
         call(supervisor, daemon, "sets the default", "limits, then the", "server's"),
         call(supervisor, daemon, "asks for both"),

@@ -1,22 +1,6 @@
-"""The directory of a GPU's daemon on the node, for agent and supervisor.
+"""The directory of a GPU on its node: `<root>/<GPU UUID>`, mode 0711, of root.
 
-<root>/<gpu uuid>/        0711 root
-    daemon.json           the desired state, written by the agent
-    whole.json            in place of all others: a container gets the GPU whole; written and read by the agent
-    grants.json           who may attach, written by the agent for the broker
-    state.json            the current state, written by the supervisor
-    original-compute-mode the mode that the agent found, and restores
-    endings.json          whom the agent has terminated: a restarted agent asks for none twice, the broker lets none in
-    seen.json             the agent's last reading, from which a restarted agent learns what happened in between
-    pipe/                 the daemon's own sockets, for supervisor and agent only
-    client/control        hard link to pipe/control, there while the supervisor lets clients in; for the broker
-    client/share          the share that lets clients in
-    client/turns          the supervisor's socket, at which the broker asks for a turn to attach a client
-    client/clients.json   protocol v3: whom the daemon lists; for the broker
-    client/c…             protocol v3: hard link to the socket of a container's MPS namespace, for the broker
-    attach/control        the broker's socket, the only file that a client sees
-    broker/broker.json    the broker's state
-    log/                  control.log: what daemon and server print
+docs/architecture.md, "The GPU directory", has each file with who writes it and what is in it.
 """
 
 import hashlib

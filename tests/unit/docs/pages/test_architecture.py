@@ -3,10 +3,12 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import pytest
 
+from gpushare.mps.layout import GpuDir
 from localcluster.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "architecture.md").read_text()
@@ -159,3 +161,15 @@ def test_a_step_that_no_earlier_file_calls_is_found() -> None:
     assert uncalled([second, ("agent/kubelet/slots.py", "SlotDevices.not_ready")]) == [
         "agent/kubelet/slots.py: SlotDevices.not_ready"
     ]
+
+
+def test_the_page_has_each_file_of_the_gpu_directory() -> None:
+    table = PAGE.partition("\n## The GPU directory")[2].partition("\n## ")[0]
+    directory = GpuDir(Path("/run/gpushare/GPU-0"))
+    paths = [getattr(directory, name) for name, kind in vars(GpuDir).items() if isinstance(kind, cached_property)]
+    written = {str(path.relative_to(directory.path)) for path in paths}
+    parents = {path.partition("/")[0] for path in written if "/" in path}
+    assert written
+    assert {
+        path for path in written - parents if f"`{path}" not in table and f"`{Path(path).parts[0]}/`" not in table
+    } == set()
