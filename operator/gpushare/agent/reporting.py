@@ -80,7 +80,7 @@ class GpuNodeWriter:
         self._written: tuple[str, GpuNodeStatus, float] | None = None
         """(the object's uid, status, when): a cache that lags behind our own write does not show it yet."""
         self.failing_since: float | None = None
-        """Since when no write has succeeded that was tried; None: the last one did, or nothing differs."""
+        """The time since which no write that was tried has succeeded; None: the last one did, or nothing differs."""
 
     async def create(self) -> None:
         """Errors are logged. Call it at every tick: it makes at most one attempt in RETRY_SECONDS."""

@@ -20,12 +20,13 @@ class Intervals:
     files: float = 0.25
     """state.json and broker.json are looked at this often."""
     early: float = 1.0
-    """Between two NVML readings that are taken early since somebody attached: who attaches without end costs no more.
+    """The least time between two NVML readings that are taken early since somebody attached: who attaches without end
+    costs no more.
     """
     driver: float = 60.0
     report: float = 1.0
     status: float = 10.0
-    """Between two writes of the status that are not urgent."""
+    """The time between two writes of the status that are not urgent."""
     clear: float = 10.0
     """A finding is cleared when its violation was not seen for so long: use that swings about the limit is one finding.
     """

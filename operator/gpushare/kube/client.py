@@ -72,7 +72,8 @@ __all__ = (  # with the names of resources, for those who connect anyway
 
 REQUEST_SECONDS = 15.0
 RETRIES = 10
-"""Of a request that is answered with Retry-After, as in client-go; all waits together take REQUEST_SECONDS at most."""
+"""Retries of a request that is answered with Retry-After, as in client-go; all waits together take REQUEST_SECONDS at
+most."""
 WATCH_SECONDS = 300
 """Length of one watch request; the server ends it and we go on from the last resource version."""
 SILENT_SECONDS = 150.0
@@ -80,10 +81,10 @@ SILENT_SECONDS = 150.0
 idle one a bookmark after 120 s, and each 61 s from then on."""
 PAGE_ITEMS = 500
 PAGE_BYTES = 1024 * 1024
-"""Of a page that holds more, fewer items are asked for."""
+"""A page that holds more is asked for again with fewer items."""
 MAX_OBJECT_BYTES = 32 * 1024 * 1024
-"""Of one object as JSON. A request to the API server may have 3 MiB, and etcd stores 1.5 MiB by default; as JSON, with
-the defaults filled in, that was measured to be up to four times as much."""
+"""The most that one object has as JSON. A request to the API server may have 3 MiB, and etcd stores 1.5 MiB by
+default; as JSON, with the defaults filled in, that was measured to be up to four times as much."""
 
 Kept = TypeVar("Kept")
 
@@ -103,7 +104,7 @@ class TooLargeError(ValueError):
 
 
 async def connect(user_agent: str, kubeconfig: Path | None = None) -> "Kube":
-    """In a pod as its service account, elsewhere by `kubeconfig`, KUBECONFIG or ~/.kube/config.
+    """A client: in a pod as its service account, elsewhere by `kubeconfig`, KUBECONFIG or ~/.kube/config.
 
     To be called in the event loop that uses it. AccessError says what is missing.
     """
@@ -232,7 +233,7 @@ class Kube:
                 raise
 
     async def server_version(self) -> str:
-        """Such as v1.37.0."""
+        """The API server's version, such as v1.37.0."""
         return str((await self._json("GET", "/version")).get("gitVersion", ""))
 
     async def served(self, resource: Resource) -> bool:

@@ -80,7 +80,7 @@ def containers(pod: Pod, *, ephemeral: bool = False) -> list[Container]:
 
 
 def container_statuses(pod: Pod) -> list[ContainerStatus]:
-    """Of all containers, in the order of `containers`."""
+    """The statuses of all containers, in the order of `containers`."""
     status = pod.get("status") or {}
     fields = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
     return [item for field in fields for item in status.get(field) or ()]
@@ -122,7 +122,7 @@ def _assumed_signals(container: Container) -> set[str]:
 
 
 def limits(container: Container) -> Mapping[str, Any]:
-    """Its resource limits, as the API has them: quantities may be strings or numbers. Without those of zero."""
+    """The container's limits above zero, as the API has them: quantities may be strings or numbers."""
     return _asked(container, "limits")
 
 
@@ -155,7 +155,7 @@ def environment(container: Container) -> dict[str, str]:
 
 
 def mirrored_uid(pod: Pod) -> str:
-    """Of a mirror pod the uid of its static pod, after which the kubelet names the cgroups; empty for any other pod.
+    """The uid of a mirror pod's static pod, after which the kubelet names the cgroups; empty for any other pod.
 
     Nobody can turn a pod that exists into a mirror (the API server refuses to change the annotation), and the kubelet
     starts no container for one (the static pod runs).
@@ -167,7 +167,7 @@ def mirrored_uid(pod: Pod) -> str:
 
 
 def pods_by_cgroup_uid(pods: Iterable[Pod]) -> dict[str, Pod]:
-    """By the uid in the names of their cgroups.
+    """The pods by the uid in the names of their cgroups.
 
     Whoever may create a pod can also create a false mirror, which the kubelet deletes within seconds. Until then it
     hides a static pod whose uid it repeats, which is nobody's then, but no other pod.

@@ -40,7 +40,7 @@ class KubeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Where a kind lives. `group` is empty for the core API."""
+    """The place of a kind in the API. `group` is empty for the core API."""
 
     group: str
     version: str

@@ -37,9 +37,9 @@ from gpushare.kube.resources import KubeError, Object
 LOG = logging.getLogger(__name__)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LOGIN_SECONDS = 60.0
-"""For a kubeconfig, whose exec plugin may ask a person."""
+"""The time limit of a login by a kubeconfig, whose exec plugin may ask a person."""
 MAX_CONNECTIONS = 100
-"""For requests. More of those wait for one that is free."""
+"""Connections for requests. A request beyond that waits for one that is free."""
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """A connection whose other side is gone without a word breaks after 30 s, much as those of client-go do."""
 READ_BYTES = 64 * 1024
@@ -88,7 +88,7 @@ class ApiSession:
     """
 
     def __init__(self, configuration: Configuration, user_agent: str, refresh: LogIn | None = None) -> None:
-        """To be made in the event loop that uses it. `refresh`: reads refused credentials anew; None: cannot."""
+        """Make it in the event loop that uses it. `refresh`: reads refused credentials anew; None: cannot."""
         self._configuration = configuration
         self._user_agent = user_agent
         self._refresh = refresh
@@ -157,7 +157,7 @@ class ApiSession:
         self._requests, self._watches = opened
 
     def _open(self) -> tuple[ApiClient, ApiClient]:
-        """For requests, and for watches."""
+        """Two clients: for requests, and for watches."""
         requests, watches = ApiClient(self._configuration), ApiClient(self._configuration)
         for client, limit in ((requests, MAX_CONNECTIONS), (watches, 0)):
             client.user_agent = self._user_agent

@@ -1,4 +1,4 @@
-"""Where the simulated driver and MPS are found. The driver has one directory, the same in containers as on the node.
+"""The places of the simulated driver and MPS. The driver has one directory, the same in containers as on the node.
 
 driver.sock       NVML and the tests' admin channel
 dev/nvidia<minor> the device nodes: each connection is a process that opened the device

@@ -90,7 +90,7 @@ def closed_devices(resource_slice: Object | None) -> frozenset[str] | None:
 
 def _attributes(info: GpuInfo, share: GpuShare, driver: DriverVersions | None) -> Object:
     """MPS is part of the driver and has its version."""
-    found: Object = {
+    attributes: Object = {
         names.ATTRIBUTE_SHARE: {"string": share.name},
         names.ATTRIBUTE_UUID: {"string": info.uuid},
         "productName": {"string": info.product[:64]},
@@ -98,11 +98,11 @@ def _attributes(info: GpuInfo, share: GpuShare, driver: DriverVersions | None) -
         "index": {"int": info.index},
     }
     if info.numa_node is not None:
-        found["numaNode"] = {"int": info.numa_node}
+        attributes["numaNode"] = {"int": info.numa_node}
     versions = {"cudaComputeCapability": info.compute_capability}
     if driver is not None:
         versions |= {"driverVersion": driver.version, "cudaDriverVersion": driver.cuda_version}
-    return found | {name: {"version": text} for name, raw in versions.items() if (text := _semantic(raw))}
+    return attributes | {name: {"version": text} for name, raw in versions.items() if (text := _semantic(raw))}
 
 
 def _ranged(value: int, default: int, least: int, most: int, quantity: Callable[[int], str]) -> Object:

@@ -115,7 +115,7 @@ def _is_deleted(pod: Pod | None) -> bool:
 def _clients_before(clients: Collection[SeenClient]) -> str:
     if not clients:
         return "No client was known before that."
-    return f"Clients before that were those of {_names({_name(it) for it in clients})}."
+    return f"Clients before that were those of {_names({_name(client) for client in clients})}."
 
 
 def _name(client: SeenClient) -> str:

@@ -19,7 +19,7 @@ ATTRIBUTE = "security.selinux"
 OF_RUN = ("var_run_t", "container_var_run_t")
 FOR_CONTAINERS = "container_file_t:s0"
 Label = Callable[[Path], None]
-"""Such as `open_to_containers`."""
+"""A function such as `open_to_containers`."""
 
 
 class Attributes(Protocol):

@@ -24,11 +24,12 @@ from gpushare.messages.log_on_change import LogOnChange
 LOG = logging.getLogger(__name__)
 
 DRIVER_BIN = "/opt/gpushare/driver/bin"
-"""Where an MPS pod finds nvidia-cuda-mps-control and -server."""
+"""The directory in which an MPS pod finds nvidia-cuda-mps-control and -server."""
 SCAN_SECONDS = 20.0
 
 IMAGE_LIBRARY_DIRS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64")
-"""Where the loaders of Debian's and Red Hat's families look by default: a CDI spec does not know the image."""
+"""The directories in which the loaders of Debian's and Red Hat's families look by default: a CDI spec does not know
+the image."""
 
 NO_DRIVER = DriverFiles({}, {})
 NO_FRONTS: Fronts = {}

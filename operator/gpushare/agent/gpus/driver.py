@@ -1,4 +1,4 @@
-"""Where the NVIDIA driver's libraries, executables and device nodes lie on this node.
+"""The places of the NVIDIA driver's libraries, executables and device nodes on this node.
 
 Guarantees: every path exists below the driver root, with symbolic links followed as a process with that root would.
 Does not check that libraries and kernel module have the same version: NVML does, and reports it.

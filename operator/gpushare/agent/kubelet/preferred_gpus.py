@@ -55,10 +55,10 @@ def _joined(
     def cost(uuids: Collection[str]) -> tuple[int, int, int]:
         """Lower is better: pairs without NVLink (each counted twice), NUMA nodes, links to those that stay free."""
         taken = fixed | sum(place[uuid] for uuid in uuids)
-        ones = [*(gpu.uuid for gpu in known), *uuids]
-        apart = sum(len(ones) - 1 - (links[uuid] & taken).bit_count() for uuid in ones)
+        together = [*(gpu.uuid for gpu in known), *uuids]
+        apart = sum(len(together) - 1 - (links[uuid] & taken).bit_count() for uuid in together)
         parted = sum((links[uuid] & all_free & ~taken).bit_count() for uuid in uuids)
-        return apart, len({infos[uuid].numa_node for uuid in ones}), parted
+        return apart, len({infos[uuid].numa_node for uuid in together}), parted
 
     best = min(combinations([gpu.uuid for gpu in free], len(near)), key=cost)
     return list(best) if cost(best) < cost(near) else near

@@ -56,11 +56,11 @@ class Reserved:
 
 def reserved(parts: Iterable[tuple[ContainerName, ShareGpu, Grant]]) -> dict[ShareGpu, Reserved]:
     """`parts`: by `granted_parts`."""
-    found: dict[ShareGpu, Reserved] = {}
+    totals: dict[ShareGpu, Reserved] = {}
     for _, place, grant in parts:
-        before = found.get(place, Reserved())
-        found[place] = Reserved(before.reserved_mib + grant.memory_mib, before.limits_mib + grant.limit_mib)
-    return found
+        before = totals.get(place, Reserved())
+        totals[place] = Reserved(before.reserved_mib + grant.memory_mib, before.limits_mib + grant.limit_mib)
+    return totals
 
 
 def granted_parts(

@@ -53,10 +53,10 @@ def running_containers(pods: Iterable[Object], places: Mapping[ContainerName, Sh
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """`found`: a process of the container was found. `unmounted`: its first one, if none of them has the mount."""
+    """`has_process`: a process of the container was read. `unmounted`: its first one, if none of them has the mount."""
 
     at: float
-    found: bool = False
+    has_process: bool = False
     unmounted: ContainerProcess | None = None
 
 
@@ -74,23 +74,23 @@ class MountChecker:
         before = {container_id: check for container_id, check in self._checks.items() if container_id in ids}
         unsettled = {container_id for container_id in ids if not self._is_settled(before.get(container_id))}
         self._checks = before | (self._check(unsettled) if unsettled else {})
-        found: dict[Uuid, list[ContainerProcess]] = {}
+        without_mount: dict[Uuid, list[ContainerProcess]] = {}
         for container in containers:
             if (process := self._checks[container.container_id].unmounted) is not None:
-                found.setdefault(container.uuid, []).append(process)
-        return found
+                without_mount.setdefault(container.uuid, []).append(process)
+        return without_mount
 
     def was_mounted(self, container_id: str) -> bool:
         """Whether the container was started with the mount: what a process of it sees now may be of its own making."""
         check = self._checks.get(container_id)
-        return check is not None and check.found and check.unmounted is None
+        return check is not None and check.has_process and check.unmounted is None
 
     def _is_settled(self, check: _Check | None) -> bool:
         if check is None:
             return False
         if check.unmounted is not None:
             return processes.is_alive(check.unmounted, self._proc) and self._has_mount(check.unmounted) is False
-        return check.found or self._clock() - check.at < RETRY_SECONDS
+        return check.has_process or self._clock() - check.at < RETRY_SECONDS
 
     def _check(self, container_ids: Collection[str]) -> dict[str, _Check]:
         now = self._clock()
@@ -99,7 +99,7 @@ class MountChecker:
             for owner in process.owners:
                 if owner.container_id in members:
                     members[owner.container_id].append(process)
-        return {container_id: self._judge(found, now) for container_id, found in members.items()}
+        return {container_id: self._judge(of_container, now) for container_id, of_container in members.items()}
 
     def _judge(self, members: list[ContainerProcess], now: float) -> _Check:
         """One with the mount is enough: others may have mounts of their own, or an exec may just be adding them."""

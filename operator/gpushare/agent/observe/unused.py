@@ -19,7 +19,7 @@ from gpushare.kube.client import Object
 from gpushare.kube.pods import container_statuses, is_running
 
 PUBLISHED_AFTER = timedelta(minutes=2)
-"""Without a client for so long, a container is listed in the API."""
+"""A container without a client for so long is listed in the API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,14 @@ class UnusedParts:
         """`readings`: the latest of each GPU. `parts`: those of all containers that run now."""
         before = {item.part for item in self.found}
         since: dict[RunningPart, datetime] = {}
-        found = []
+        unused = []
         for part in parts:
             used = _is_used(part, readings.get(part.uuid))
             since[part] = now if used else self._since.get(part) or self._first(part)
             if used is False or (used is None and part in before):
-                found.append(Unused(part, since[part]))
+                unused.append(Unused(part, since[part]))
         self._since = since
-        self.found = tuple(sorted(found, key=lambda item: (item.since, item.part.container, item.part.uuid)))
+        self.found = tuple(sorted(unused, key=lambda item: (item.since, item.part.container, item.part.uuid)))
 
     def published(self, now: datetime) -> list[UnusedPart]:
         """The parts that have lasted without a client, for the node's status."""

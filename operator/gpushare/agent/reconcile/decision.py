@@ -46,7 +46,7 @@ class DecisionInput:
 
     now: float
     assignments: tuple[Assignment, ...] | None
-    """By the GpuNode; None: not known."""
+    """What the GpuNode assigns; None: not known."""
     shares: Mapping[ShareName, GpuShare]
     on_disk: Mapping[Uuid, DaemonFiles]
     views: Mapping[Uuid, GpuView]
@@ -64,7 +64,7 @@ class DecisionInput:
     verified_at: Mapping[ShareGpu, float] = field(default_factory=dict)
     """When this agent last found that containers of a share may start on a GPU."""
     closed_since: Mapping[Uuid, float] = field(default_factory=dict)
-    """Since when the ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
+    """The time since which the ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
     daemonless: str = ""

@@ -125,7 +125,8 @@ class Lifecycle:
         """Why the last action of each GPU failed, until one succeeds or none is needed."""
         self._retry_at: dict[Uuid, float] = {}
         self._stopping: dict[Uuid, float] = {}
-        """Since when each daemon is known to be asked to end; a file's time would move with the time of day."""
+        """The time since which each daemon is known to be asked to end; a file's time would move with the time of
+        day."""
         self._problems = LogOnChange(LOG)
 
     def advance(self, item: GpuAssessment, foreign: Sequence[ForeignHolder] | None) -> str:

@@ -141,7 +141,7 @@ def _linked(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readiness 
 
 
 def _attachable(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readiness | None:
-    """Without its broker a CUDA process finds nobody, and runs past MPS where the compute mode lets it (measured)."""
+    """A CUDA process finds nobody without its broker, and runs past MPS where the compute mode lets it (measured)."""
     broker = evidence.broker
     if broker is None:
         return Readiness(DaemonReason.STARTING, "the attach broker has not started yet")

@@ -48,7 +48,7 @@ class Heartbeat:
         self._problem = problem
         self._due = 0.0
         self._period = RENEW_SECONDS * spread()
-        """Until the next renewal; RENEW_SECONDS from the second one on."""
+        """The time until the next renewal; RENEW_SECONDS from the second one on."""
         self._problems = LogOnChange(LOG)
 
     async def renew(self) -> None:

@@ -171,7 +171,7 @@ class NodeSnapshot:
     kubelet_read_at: float | None
     borrowers: Sequence[Borrower] = ()
     shortages: Mapping[Uuid, Shortage] = field(default_factory=dict)
-    """By GPU whose clients may borrow memory."""
+    """The shortage of each GPU whose clients may borrow memory."""
 
 
 WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, {}, (), {}, "waiting for the NVIDIA driver", "", None)
@@ -192,8 +192,8 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         if (lack := snapshot.shortages.get(reading.uuid)) is not None:
             yield SHORT.of(max(0, lack.mib) * MIB, reading.share, reading.uuid)
         yield from _attached(reading, snapshot.attached.get(reading.uuid, {}), snapshot.now)
-    for found, count in Counter((item.share, item.uuid, item.reason) for item in snapshot.findings).items():
-        yield FINDINGS.of(count, *found)
+    for labels, count in Counter((item.share, item.uuid, item.reason) for item in snapshot.findings).items():
+        yield FINDINGS.of(count, *labels)
     for part, seconds in snapshot.unused.items():
         yield UNUSED.of(seconds, *part.container, part.share, part.uuid)
 

@@ -182,7 +182,7 @@ class FaultedClientReaper:
         return any(read_start_of_running(pid, self._proc) == started for pid, started in clients)
 
     def _record_end(self, uuid: Uuid) -> None:
-        """Not if they ended before they got a signal."""
+        """Records nothing of clients that ended before they got a signal."""
         self._requested.pop(uuid, None)
         pids = sorted({pid for pid, _ in self._signalled.pop(uuid)})
         if not pids:

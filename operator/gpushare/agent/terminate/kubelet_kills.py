@@ -143,7 +143,8 @@ def why(kill: KubeletKill) -> str:
 
 
 def watched_namespaces(pods: Iterable[Object]) -> set[str]:
-    """Where the kubelet may report the end of one of `pods`. A pod that only names this node has no clients here."""
+    """The namespaces in which the kubelet may report the end of one of `pods`. A pod that only names this node has
+    no clients here."""
     return {pod["metadata"]["namespace"] for pod in pods if may_have_clients(pod) and is_taken_up(pod)}
 
 

@@ -25,7 +25,7 @@ SHORT_SECONDS = 1.0
 """A watch that ends sooner, without an event, is not begun anew at once; client-go's measure."""
 MOST_DOUBLINGS = 10
 MOST_REFUSALS = 20
-"""In a row, of the version that a Follower goes on from: about four minutes with back-off. The API server keeps
+"""Refusals in a row of the version that a Follower goes on from: about four minutes with back-off. The API server keeps
 versions for five by default, so little is lost, and one that it refuses for ever holds nobody up for longer."""
 
 

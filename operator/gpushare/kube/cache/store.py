@@ -43,7 +43,7 @@ class Store(Generic[Kept]):
     def __init__(self, keep: Callable[[Object], Kept | None], changed: Callable[[], None]) -> None:
         """`keep`: what to keep of an object; None: nothing. `changed` must not block."""
         self.objects: dict[Key, Kept] = {}
-        """By (namespace, name)."""
+        """What is kept of each object, by (namespace, name)."""
         self.changes = 0
         """How often what is kept changed. Who has read all of it reads it again only when this is another number."""
         self._versions: dict[Key, int] = {}

@@ -17,7 +17,7 @@ CONTENTS = 8
 """How many contents of one topic are still known when they come back."""
 BURST = 25.0
 REFILL_SECONDS = 300.0
-"""Of one object and reason, 25 events pass at once, then one in five minutes: client-go's spam filter has the same."""
+"""25 events of one object and reason pass at once, then one in five minutes: client-go's spam filter has the same."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class EventCorrelator:
         self._topics = topics
         self._recorded: OrderedDict[Topic, _Recorded] = OrderedDict()
         self._tokens: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
-        """Of each object and reason: how many events it may still record, and when that was counted."""
+        """How many events each object and reason may still record, and when that was counted."""
 
     def correlate(self, event: Event, now: float) -> CorrelateResult | None:
         """How the event is to be written; None: not at all. `now`: seconds, monotonic."""

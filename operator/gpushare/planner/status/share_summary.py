@@ -80,7 +80,7 @@ class ShareSummary:
 
     @property
     def unready(self) -> HeldGpus:
-        """The share's GPUs without a verified MPS daemon, but for those of which nothing is known now."""
+        """The share's GPUs without a verified MPS daemon, without those of which nothing is known now."""
         return self.kept.where(
             lambda part: not part.serving and not part.node.silence, lambda record: not record.verified
         )

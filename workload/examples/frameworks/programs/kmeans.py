@@ -12,12 +12,12 @@ def main() -> None:
     torch.manual_seed(1)
     data = torch.randn(points, features, device=options.device)
     centres = data[torch.randperm(points, device=options.device)[:clusters]].clone()
-    ones = torch.ones(points, device=options.device)
+    one_each = torch.ones(points, device=options.device)
 
     def step() -> None:
         # The squared length of a point is the same for each centre, and so decides nothing.
         nearest = torch.argmin((centres * centres).sum(1) - 2 * data @ centres.T, dim=1)
-        counts = torch.zeros(clusters, device=options.device).index_add_(0, nearest, ones)
+        counts = torch.zeros(clusters, device=options.device).index_add_(0, nearest, one_each)
         sums = torch.zeros_like(centres).index_add_(0, nearest, data)
         centres.copy_(torch.where(counts[:, None] > 0, sums / counts.clamp(min=1)[:, None], centres))
         wait(options.device)

@@ -43,7 +43,7 @@ def window(processes: Records) -> tuple[int, int]:
 
 
 def of(processes: Records) -> Concurrency:
-    """Within the time in which every process has records. Raises WrongError as `window` does."""
+    """The concurrency within the time in which every process has records. Raises WrongError as `window` does."""
     begin, end = window(processes)
     edges: list[tuple[int, int]] = []
     for records in processes:
