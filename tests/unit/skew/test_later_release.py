@@ -92,6 +92,8 @@ async def test_unreadable_assignments_change_nothing(node: FakeNode) -> None:
     node.nvml.servers["GPU-0"] = 4711
     await node.until(lambda: node.daemon()["reason"] == "ServerContextLost")
     assert node.status()["observedGeneration"] == observed, "it has observed what it could not read"
-    assert [item.uuid for item in node.state.assignments or ()] == ["GPU-0"]
+    decisions = node.latest.decisions
+    assert decisions is not None
+    assert [item.uuid for item in decisions.given.assignments or ()] == ["GPU-0"]
     node.nvml.servers["GPU-0"] = 1000
     await node.until(lambda: len(node.kubelet.ids()) == 4, 12)

@@ -271,10 +271,10 @@ def test_a_client_that_outlives_its_daemon_and_keeps_the_gpu_is_named(node: Node
         node.nvml.set_compute_mode(gpu.uuid, ComputeMode.DEFAULT)
 
 
-def test_to_leave_takes_no_lock_that_the_interrupted_code_may_hold(tmp_path: Path) -> None:
+def test_a_request_to_end_takes_no_lock_of_the_interrupted_code(tmp_path: Path) -> None:
     """SIGTERM may come at any moment of the loop: with a lock, the supervisor would stand still for ever."""
     supervisor = Supervisor("inference", tmp_path, None, None)  # type: ignore[arg-type]
-    left = threading.Thread(target=supervisor.leave, daemon=True)
+    left = threading.Thread(target=supervisor.end_when_idle, daemon=True)
     with supervisor._leaving._cond:  # type: ignore[attr-defined]  # noqa: SLF001
         left.start()
         left.join(5)
