@@ -14,15 +14,13 @@ each container. The broker's end harms no running client: after an attach no con
 """
 
 import asyncio
-import errno
 import logging
 import os
 import socket
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -40,7 +38,8 @@ from gpushare.mps.broker.attach import (
 )
 from gpushare.mps.broker.clients import AttachedClients, Container
 from gpushare.mps.broker.daemon import BrokeredDaemon
-from gpushare.mps.broker.packets import Peer, has_ended, has_hung_up, peer_of
+from gpushare.mps.broker.listener import Listener, ReadOwners
+from gpushare.mps.broker.packets import Peer, has_ended, has_hung_up
 from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.broker.turns import NoTurnError, Turns
 from gpushare.mps.files import ModelFiles
@@ -54,11 +53,6 @@ from gpushare.process.time_limit import within
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5
 """How soon a change of the supervisor's link is followed."""
-BACKLOG = 128
-MAX_CONNECTIONS = 2048
-"""The connections at the same time. A GPU takes at most 60 contexts; each attaches over one connection, after one
-that only looks."""
-MAX_CONNECTIONS_PER_CONTAINER = 64
 GRANT_SECONDS = 20.0
 """How long a process waits for the agent to name its container: the pod's status may lag behind its start."""
 STARTING_SECONDS = 1800.0
@@ -66,17 +60,10 @@ STARTING_SECONDS = 1800.0
 TURN_SECONDS = 60.0
 """How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
 RETRY_SECONDS = 0.2
-NO_ROOM_SECONDS = 0.5
-"""A broker without descriptors accepts no connection for so long."""
 USUAL_ATTACHES = 2
 """The attaches of a CUDA process: for itself and for its context."""
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 CLOSE_SECONDS = 6.0
 """The time for the attach under way when the broker ends."""
-_NEW = ".control.new"
-
-ReadOwners = Callable[[int], Sequence[Owner] | None]
-"""The pods that a process' cgroup names, the outermost first; None: it has ended."""
 
 
 def read_cluster_owners(pid: int) -> Sequence[Owner] | None:
@@ -152,13 +139,9 @@ class Broker:
         self.gpu = gpu
         self._share = share
         self._read_owners = read_owners
-        self._listener: socket.socket | None = None
-        self._inode = 0
-        self._greeting = b""
+        self._listener = Listener(gpu, read_owners, self._serve)
         self._daemon = BrokeredDaemon(gpu)
         self._files = ModelFiles()
-        self._connections: set[asyncio.Task[None]] = set()
-        self._by_container: Counter[Owner | None] = Counter()
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
         self._attaching = asyncio.Lock()
         self._turns = Turns(gpu)
@@ -173,40 +156,29 @@ class Broker:
             self._problems.clear("share")
         except OSError as error:
             self._problems.log("GPU %s: nothing is changed: %s", self.gpu.uuid, error, key="share")
-            wanted = self._listener is not None
-        if self._listener is not None and not (wanted and self._is_named()):
-            self._stop_listening(remove=not wanted)
-        if wanted and self._listener is None:
+            wanted = self._listener.is_open
+        if self._listener.is_open and not (wanted and self._listener.is_named()):
+            self._listener.close(remove=not wanted)
+        if wanted and not self._listener.is_open:
             await self._open()
-        self._record.listening = self._listener is not None
+        self._record.listening = self._listener.is_open
         if wanted:
             self._record.write()
 
     async def close(self) -> None:
         """Ends the attach under way, and gives up the others. The name stays, for the next broker to take over."""
-        self._stop_listening(remove=False)
+        self._listener.close(remove=False)
         with suppress(TimeoutError):
             await within(CLOSE_SECONDS, self._attaching.acquire())
-        for task in list(self._connections):
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._listener.end_connections()
         self._turns.end_kept()
-
-    # The socket
-
-    def _is_named(self) -> bool:
-        """Tells whether the name that containers see is of this broker's socket."""
-        try:
-            return self.gpu.attach_control.stat().st_ino == self._inode
-        except OSError:
-            return False
 
     async def _open(self) -> None:
         try:
-            self._greeting = await self._daemon.greeting()
+            greeting = await self._daemon.greeting()
             self._clients.restore(self._admitted(await self._daemon.clients()))
             self._record.restore()
-            self._listen()
+            self._listener.open(greeting)
             self._record.problem = ""
             self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
@@ -219,81 +191,6 @@ class Broker:
         grants = None if known is None else replace(known, closed="")
         verdicts = {pid: judge(grants, self._read_owners(pid) or ()) for pid in pids}
         return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, AttachAdmitted)]
-
-    def _listen(self) -> None:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            new = self.gpu.attach / _NEW
-            new.unlink(missing_ok=True)
-            listener.bind(str(new))
-            new.chmod(0o666)
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-            self._inode = new.stat().st_ino
-            new.replace(self.gpu.attach_control)
-        except OSError:
-            listener.close()
-            raise
-        self._listener = listener
-        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
-        LOG.info("GPU %s: containers attach at %s", self.gpu.uuid, self.gpu.attach_control)
-
-    def _stop_listening(self, *, remove: bool) -> None:
-        if self._listener is None:
-            return
-        asyncio.get_running_loop().remove_reader(self._listener)
-        if remove and self._is_named():
-            self.gpu.attach_control.unlink(missing_ok=True)
-            LOG.info("GPU %s: no container attaches any more", self.gpu.uuid)
-        self._listener.close()
-        self._listener = None
-
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            with listener.dup():  # a descriptor for reading whose the connection is: else it would be nobody's
-                sock, _ = listener.accept()
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                self._pause(listener, error)
-            return
-        sock.setblocking(False)
-        try:
-            sock.send(self._greeting)  # first of all: it goes on meanwhile, and who is not greeted runs without MPS
-        except OSError:
-            sock.close()  # it has hung up
-            return
-        peer = peer_of(sock)
-        owners = self._read_owners(peer.pid) or ()
-        if has_ended(sock):
-            owners = ()  # of whoever has its PID now
-        container = owners[0] if owners else None
-        if len(self._connections) >= MAX_CONNECTIONS or (
-            self._by_container[container] >= MAX_CONNECTIONS_PER_CONTAINER
-        ):
-            sock.close()
-            return
-        self._by_container[container] += 1
-        task = asyncio.create_task(self._serve(sock, peer, owners))
-        self._connections.add(task)
-        task.add_done_callback(partial(self._ended, container))
-
-    def _pause(self, listener: socket.socket, error: OSError) -> None:
-        """Accepts nobody for NO_ROOM_SECONDS: those who wait would keep the event loop busy until there is room."""
-        LOG.warning("GPU %s: no connection can be accepted: %s", self.gpu.uuid, error)
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(listener)
-
-        def go_on() -> None:
-            if self._listener is listener:
-                loop.add_reader(listener, self._accept, listener)
-
-        loop.call_later(NO_ROOM_SECONDS, go_on)
-
-    def _ended(self, container: Owner | None, task: "asyncio.Task[None]") -> None:
-        self._connections.discard(task)
-        self._by_container[container] -= 1
-        if self._by_container[container] <= 0:
-            del self._by_container[container]
 
     # One connection
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
-from gpushare.mps.broker.broker import MAX_CONNECTIONS_PER_CONTAINER, SCAN_SECONDS, Broker
+from gpushare.mps.broker.broker import SCAN_SECONDS, Broker
+from gpushare.mps.broker.listener import MAX_CONNECTIONS_PER_CONTAINER
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import (
