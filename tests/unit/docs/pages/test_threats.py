@@ -1,4 +1,7 @@
-"""The threat model names what proves it: every test that it names is there, and every threat has one."""
+"""The threat model names what proves it: every test that it names is there, and every threat has one.
+
+What remains is one table of docs/security.md, whose rows are whole.
+"""
 
 import ast
 import re
@@ -9,6 +12,7 @@ import pytest
 from localcluster.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "threats.md").read_text()
+SECURITY = (REPOSITORY / "docs" / "security.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[\w/.]+)::(\w+)`", PAGE)))
 THREATS = re.findall(r"^## Threats by .*?(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
 ROWS = [line for section in THREATS for line in section.splitlines() if re.match(r"\| (?!threat|---)", line)]
@@ -35,3 +39,15 @@ def test_every_actor_has_threats_and_every_threat_a_test() -> None:
         assert threat
         assert barrier
         assert "`tests/" in proof, row
+
+
+def test_what_remains_says_who_can_what_bounds_it_and_whether_it_is_accepted() -> None:
+    section = re.search(r"^## What remains\n(.*?)^## ", SECURITY, re.MULTILINE | re.DOTALL)
+    assert section is not None
+    head, _, *rows = [line.strip("| ").split(" | ") for line in section[1].splitlines() if line.startswith("|")]
+    assert head == ["risk", "who can", "what bounds it", "how to close it", "accepted by default"]
+    for row in rows:
+        assert len(row) == len(head), row
+        assert all(row), row
+        assert re.match(r"\*\*[^*]+\*\*", row[0]), f"a risk has a name: {row[0]}"
+        assert row[-1] == "yes" or re.search(r"^no: .*`.*` opens it$|^no: \[`.*`\]\(.*\) opens it$", row[-1]), row[-1]
