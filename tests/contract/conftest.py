@@ -72,7 +72,7 @@ class Machine:
 
     def __init__(self, directory: Path, environ: dict[str, str], nvml: Nvml, control: str, client: list[str]) -> None:
         self.nvml = nvml
-        self.gpu = nvml.gpus()[0]
+        self.gpu = nvml.gpus().infos[0]
         self.simulated = nvml.simulated
         self.directory = directory
         self.pipe = directory / "pipe"

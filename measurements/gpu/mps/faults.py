@@ -225,7 +225,7 @@ def main() -> None:
     results: dict[str, Any] = {"real": conftest.REAL, "environment": environment_block()}
     with contextmanager(conftest.parts_under_test)() as made:
         results["driver"] = made[1].driver_version()
-        results["gpu"] = made[1].gpus()[0].product
+        results["gpu"] = made[1].gpus().infos[0].product
         programs = Path(made[2]).parent
         for name, question in QUESTIONS.items():
             with tempfile.TemporaryDirectory(prefix="mps-") as directory:

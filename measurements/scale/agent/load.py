@@ -251,7 +251,7 @@ def _attach(client: "subprocess.Popen[bytes]") -> None:
 def _uuids(driver: Path) -> list[str]:
     nvml = SimulatedNvml(driver)
     try:
-        return [gpu.uuid for gpu in nvml.gpus()]
+        return [gpu.uuid for gpu in nvml.gpus().infos]
     finally:
         nvml.close()
 

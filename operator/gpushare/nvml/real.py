@@ -1,9 +1,10 @@
 """NVML through NVIDIA's own binding (`nvidia-ml-py`, imported as `pynvml`): the real implementation of `types.Nvml`.
 
 Guarantees: neither types nor errors of the library come out. A lost GPU is missing from lists, and raises GpuLostError
-elsewhere. A value that an old driver or the GPU does not support reads as absent. An answer that cannot be read, such
-as bytes that are no text or an unknown compute mode, is an NvmlError like any other. Handles are looked up by UUID for
-each call, because they do not survive a reset of the GPU. NVML is thread-safe, and so is this class.
+elsewhere; one that NVML fails to describe is named in them, and costs no other GPU anything. A value that an old driver
+or the GPU does not support reads as absent. An answer that cannot be read, such as bytes that are no text or an unknown
+compute mode, is an NvmlError like any other. Handles are looked up by UUID for each call, because they do not survive a
+reset of the GPU. NVML is thread-safe, and so is this class.
 """
 
 import ctypes
@@ -17,7 +18,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from gpushare.api.compute_mode import ComputeMode
-from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
+from gpushare.nvml.types import GpuInfo, GpuList, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 
 MIB = 1024 * 1024
 MOST_LINKED = 16
@@ -67,15 +68,19 @@ class PynvmlNvml:
         number = int(self._ask(self._lib.nvmlSystemGetCudaDriverVersion))
         return f"{number // 1000}.{number % 1000 // 10}"
 
-    def gpus(self) -> list[GpuInfo]:
-        infos, handles = [], {}
+    def gpus(self) -> GpuList:
+        infos, handles, unreadable = [], {}, []
         for index in range(self._ask(self._lib.nvmlDeviceGetCount)):
-            with suppress(GpuLostError):
+            try:
                 handle = self._ask(self._lib.nvmlDeviceGetHandleByIndex, index)
                 infos.append(self._info(index, handle))
                 handles[infos[-1].uuid] = handle
+            except GpuLostError:
+                continue
+            except NvmlError as error:
+                unreadable.append(f"NVML does not describe GPU {index}, so it is left out: {error}")
         links = self._linked(handles)
-        return [replace(gpu, nvlinked=links.get(gpu.uuid, frozenset())) for gpu in infos]
+        return GpuList([replace(gpu, nvlinked=links.get(gpu.uuid, frozenset())) for gpu in infos], unreadable)
 
     def compute_mode(self, uuid: str) -> ComputeMode:
         number = self._ask(self._lib.nvmlDeviceGetComputeMode, self._handle(uuid))

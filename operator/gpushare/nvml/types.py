@@ -3,7 +3,7 @@
 Each call may block in the driver, so callers run it outside of their event loop and with a time limit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from gpushare.api.compute_mode import ComputeMode
@@ -38,6 +38,14 @@ class GpuInfo:
     mig_enabled: bool
     nvlinked: frozenset[str] = frozenset()
     """UUIDs of the GPUs that it reaches by NVLink, also through an NVSwitch; empty too where NVML does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuList:
+    """The node's GPUs that NVML describes, and a sentence about each other one that it counts and that is not lost."""
+
+    infos: list[GpuInfo]
+    unreadable: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class Nvml(Protocol):
         """The driver's CUDA version, such as 13.0."""
         ...
 
-    def gpus(self) -> list[GpuInfo]:
+    def gpus(self) -> GpuList:
         """All GPUs except lost ones, by NVML index."""
         ...
 

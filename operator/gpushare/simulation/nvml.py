@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpushare.api.compute_mode import ComputeMode
-from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
+from gpushare.nvml.types import GpuInfo, GpuList, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 from gpushare.simulation import paths
 from gpushare.simulation.wire import Channel, Disconnected, Message, connect
 
@@ -81,10 +81,10 @@ class SimulatedNvml:
     def cuda_version(self) -> str:
         return str(self._driver.ask("info")["cuda_version"])
 
-    def gpus(self) -> list[GpuInfo]:
+    def gpus(self) -> GpuList:
         answer = self._driver.ask("gpus")
         links = answer.get("nvlinks", {})  # a driver of an earlier release says nothing of them
-        return [
+        infos = [
             GpuInfo(
                 **gpu,
                 compute_capability=COMPUTE_CAPABILITY,
@@ -94,6 +94,7 @@ class SimulatedNvml:
             )
             for gpu in answer["gpus"]
         ]
+        return GpuList(infos)
 
     def compute_mode(self, uuid: str) -> ComputeMode:
         return ComputeMode(self._driver.ask("compute_mode", uuid=uuid)["mode"])

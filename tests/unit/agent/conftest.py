@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.api.compute_mode import ComputeMode
-from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
+from gpushare.nvml.types import GpuInfo, GpuList, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 from tests.unit.agent.fake_node import FakeNode
 
 
@@ -26,6 +26,7 @@ class FakeNvml:
     lost: set[str] = field(default_factory=set)
     hanging: set[str] = field(default_factory=set)
     free: dict[str, int] = field(default_factory=dict)
+    unreadable: list[str] = field(default_factory=list)
     unloaded: bool = False
     version: str = "580.159.04"
     simulated: bool = True
@@ -43,8 +44,8 @@ class FakeNvml:
     def cuda_version(self) -> str:
         return "13.0"
 
-    def gpus(self) -> list[GpuInfo]:
-        return list(self.infos)
+    def gpus(self) -> GpuList:
+        return GpuList(list(self.infos), list(self.unreadable))
 
     def compute_mode(self, uuid: str) -> ComputeMode:
         self._ask(uuid)

@@ -70,7 +70,7 @@ def test_a_gpu_is_described_in_our_units(tmp_path: Path) -> None:
     (tmp_path / "0000:00:06.0").mkdir()
     (tmp_path / "0000:00:06.0" / "numa_node").write_text("1\n")
     nvml = PynvmlNvml(library(), tmp_path)
-    assert nvml.gpus() == [GpuInfo(UUID, 0, 3, "NVIDIA H200", 143156, 132, "9.0", 1, False)]
+    assert nvml.gpus().infos == [GpuInfo(UUID, 0, 3, "NVIDIA H200", 143156, 132, "9.0", 1, False)]
     assert (nvml.driver_version(), nvml.cuda_version(), nvml.simulated) == ("580.159.04", "13.0", False)
 
 
@@ -92,7 +92,7 @@ def test_a_gpu_is_described_in_our_units(tmp_path: Path) -> None:
 def test_unsupported_values_read_as_absent(
     tmp_path: Path, changes: dict[str, object], field: str, value: object
 ) -> None:
-    assert getattr(PynvmlNvml(library(**changes), tmp_path).gpus()[0], field) == value
+    assert getattr(PynvmlNvml(library(**changes), tmp_path).gpus().infos[0], field) == value
 
 
 def test_an_old_driver_reports_its_total_memory() -> None:
@@ -101,7 +101,7 @@ def test_an_old_driver_reports_its_total_memory() -> None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return SimpleNamespace(total=1000 * MIB)
 
-    assert PynvmlNvml(library(nvmlDeviceGetMemoryInfo=info)).gpus()[0].memory_mib == 1000
+    assert PynvmlNvml(library(nvmlDeviceGetMemoryInfo=info)).gpus().infos[0].memory_mib == 1000
 
 
 def test_mps_clients_are_separated_from_other_processes() -> None:
@@ -152,11 +152,7 @@ class PciInfoWithoutText:
     ("changes", "call", "sentence"),
     [
         ({"nvmlDeviceGetComputeMode": lambda _: 77}, lambda nvml: nvml.compute_mode(UUID), "compute mode 77"),
-        ({"nvmlDeviceGetName": no_text}, lambda nvml: nvml.gpus(), "no text"),
-        ({"nvmlDeviceGetUUID": no_text}, lambda nvml: nvml.gpus(), "no text"),
         ({"nvmlSystemGetDriverVersion": no_text}, lambda nvml: nvml.driver_version(), "no text"),
-        ({"nvmlDeviceGetMigMode": no_text}, lambda nvml: nvml.gpus(), "no text"),
-        ({"nvmlDeviceGetPciInfo": lambda _: PciInfoWithoutText()}, lambda nvml: nvml.gpus(), "no text"),
     ],
 )
 def test_an_answer_that_cannot_be_read_is_an_error_of_ours(
@@ -174,7 +170,35 @@ def test_a_lost_gpu_is_missing_from_the_list_of_gpus() -> None:
         return "handle 1"
 
     nvml = PynvmlNvml(library(nvmlDeviceGetCount=lambda: 2, nvmlDeviceGetHandleByIndex=handle))
-    assert [gpu.index for gpu in nvml.gpus()] == [1]
+    assert [gpu.index for gpu in nvml.gpus().infos] == [1]
+
+
+@pytest.mark.parametrize(
+    ("call", "broken", "sentence"),
+    [
+        ("nvmlDeviceGetHandleByIndex", failing(pynvml.NVML_ERROR_UNKNOWN), "Unknown Error"),
+        ("nvmlDeviceGetName", failing(pynvml.NVML_ERROR_UNKNOWN), "Unknown Error"),
+        ("nvmlDeviceGetMemoryInfo", failing(pynvml.NVML_ERROR_UNKNOWN), "Unknown Error"),
+        ("nvmlDeviceGetCudaComputeCapability", failing(pynvml.NVML_ERROR_IRQ_ISSUE), "Interrupt"),
+        ("nvmlDeviceGetName", no_text, "no text"),
+        ("nvmlDeviceGetUUID", no_text, "no text"),
+        ("nvmlDeviceGetMigMode", no_text, "no text"),
+        ("nvmlDeviceGetPciInfo", lambda *_: PciInfoWithoutText(), "no text"),
+    ],
+)
+def test_a_gpu_that_nvml_cannot_describe_is_named_and_the_others_serve(
+    call: str, broken: Callable[..., Any], sentence: str
+) -> None:
+    sound = getattr(library(), call)
+
+    def of_the_second(subject: object, *arguments: object) -> Any:
+        return (broken if str(subject).endswith("1") else sound)(subject, *arguments)
+
+    listed = PynvmlNvml(library(nvmlDeviceGetCount=lambda: 3, **{call: of_the_second})).gpus()
+    assert [gpu.index for gpu in listed.infos] == [0, 2]
+    assert len(listed.unreadable) == 1
+    assert listed.unreadable[0].startswith("NVML does not describe GPU 1,")
+    assert sentence in listed.unreadable[0]
 
 
 @pytest.mark.parametrize("mode", list(ComputeMode))
@@ -289,7 +313,7 @@ def test_gpus_that_nvlink_joins_are_known_and_asked_for_once() -> None:
 
     nvml = PynvmlNvml(three_gpus(status))
     for _ in range(2):
-        assert [gpu.nvlinked for gpu in nvml.gpus()] == [{"GPU-2"}, frozenset(), {"GPU-0"}]
+        assert [gpu.nvlinked for gpu in nvml.gpus().infos] == [{"GPU-2"}, frozenset(), {"GPU-0"}]
     assert len(asked) == 3
     assert {kind for *_, kind in asked} == {pynvml.NVML_P2P_CAPS_INDEX_NVLINK}
 
@@ -311,5 +335,5 @@ def test_where_nvml_says_nothing_of_nvlink_the_gpus_are_there_without(code: int,
 
     nvml = PynvmlNvml(three_gpus(status))
     for _ in range(2):
-        assert [gpu.nvlinked for gpu in nvml.gpus()] == [frozenset()] * 3
+        assert [gpu.nvlinked for gpu in nvml.gpus().infos] == [frozenset()] * 3
     assert len(calls) == asked

@@ -2,7 +2,8 @@
 
 Guarantees: a GPU that is lost or hangs holds up no other. A process whose command line cannot be read, or hangs whoever
 reads it, loses no GPU: it has no name here. A UUID that NVML lists twice is read by neither: which device node is its
-own is not known, so what was known stays and grows old. So it is with a GPU that NVML describes as none can be.
+own is not known, so what was known stays and grows old. So it is with a GPU that NVML describes as none can be, or
+does not describe at all.
 `seen_at` is taken before NVML is asked, so a view shows all that happened before. A GPU that was seen once stays
 listed, as lost, until this process ends: its share has to report it.
 """
@@ -23,7 +24,7 @@ from gpushare.agent.process.processes import read_words
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.gpunode import Gpu, Uuid
 from gpushare.messages.log_on_change import LogOnChange
-from gpushare.nvml.types import GpuInfo, GpuLostError, GpuProcesses, Nvml, NvmlError
+from gpushare.nvml.types import GpuInfo, GpuList, GpuLostError, GpuProcesses, Nvml, NvmlError
 
 LOG = logging.getLogger(__name__)
 CALL_SECONDS = 5.0
@@ -74,20 +75,22 @@ class Inventory:
         except (NvmlError, HungError) as error:
             self._problems.log("NVML does not answer: %s", error)
             self.error = str(error)
-            listed = [view.info for view in self.views.values()]
+            listed = GpuList([view.info for view in self.views.values()])
             unusable: dict[Uuid, str] = {}
             self._listed = None
         else:
-            unusable = _unusable(listed)
-            self._listed = None if unusable else frozenset(info.uuid for info in listed)
-            self._note(unusable.values())
-        seen = {info.uuid for info in listed}
-        readings = [self._read(info) for info in listed if info.uuid not in unusable]
-        views = {uuid: self.views[uuid] for uuid in unusable.keys() & self.views.keys()}
+            unusable = _unusable(listed.infos)
+            known = not unusable and not listed.unreadable
+            self._listed = frozenset(info.uuid for info in listed.infos) if known else None
+            self._note([*unusable.values(), *listed.unreadable])
+        described = {info.uuid for info in listed.infos}
+        missing = {uuid: view for uuid, view in self.views.items() if uuid not in described}
+        if not listed.unreadable:  # else each of them may be the one that NVML does not describe: its view grows old
+            missing = {uuid: replace(view, lost=True) for uuid, view in missing.items()}
+        kept = missing | {uuid: self.views[uuid] for uuid in unusable.keys() & self.views.keys()}
+        readings = [self._read(info) for info in listed.infos if info.uuid not in unusable]
         read = [view for view in await asyncio.gather(*readings) if view is not None]
-        views |= {view.info.uuid: self._with_mode_set(view) for view in await self._with_commands(read)}
-        gone = {uuid: replace(view, lost=True) for uuid, view in self.views.items() if uuid not in seen}
-        self.views = gone | views
+        self.views = kept | {view.info.uuid: self._with_mode_set(view) for view in await self._with_commands(read)}
 
     def _note(self, problems: Iterable[str]) -> None:
         self.error = "; ".join(problems)
@@ -121,7 +124,7 @@ class Inventory:
         """Errors: NvmlError, HungError."""
         return await self._caller_of(uuid).call(self._nvml.compute_mode, uuid)
 
-    def _list_gpus(self) -> list[GpuInfo]:
+    def _list_gpus(self) -> GpuList:
         self.driver = DriverVersions(self._nvml.driver_version(), self._nvml.cuda_version())
         return self._nvml.gpus()
 

@@ -137,6 +137,23 @@ async def test_an_implausible_gpu_keeps_its_old_view(nvml: Any, change: dict[str
     assert (inventory.error, inventory.views["GPU-0"].seen_at) == ("", 60.0)
 
 
+async def test_a_gpu_that_nvml_cannot_describe_is_told_and_the_others_serve(nvml: Any) -> None:
+    now = 50.0
+    inventory = Inventory(nvml, lambda: now)
+    await inventory.poll()
+    sound = list(nvml.infos)
+    nvml.infos, nvml.unreadable, now = sound[1:], ["NVML does not describe GPU 0: Unknown Error"], 60.0
+    await inventory.poll()
+    assert inventory.error == "NVML does not describe GPU 0: Unknown Error"
+    seen = {uuid: (view.seen_at, view.lost) for uuid, view in inventory.views.items()}
+    assert seen == {"GPU-0": (50.0, False), "GPU-1": (60.0, False)}, "it may be GPU-0, whose view grows old"
+    assert not inventory.absent("GPU-0")
+    nvml.infos, nvml.unreadable = sound[1:], []
+    await inventory.poll()
+    assert inventory.views["GPU-0"].lost
+    assert inventory.absent("GPU-0")
+
+
 @pytest.mark.parametrize("uuid", ["", "../../etc", "GPU-0\n", "GPU-" + "0" * 45])
 async def test_a_uuid_that_is_none_is_no_gpu_that_anybody_could_be_given(nvml: Any, uuid: str) -> None:
     nvml.infos = [replace(nvml.infos[0], uuid=uuid), nvml.infos[1]]

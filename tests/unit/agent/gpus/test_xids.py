@@ -26,7 +26,7 @@ def driver() -> Iterator[Path]:
 
 async def test_an_xid_is_seen_and_earlier_ones_are_not(driver: Path) -> None:
     nvml, admin = SimulatedNvml(driver), DriverChannel(driver)
-    uuid = nvml.gpus()[0].uuid
+    uuid = nvml.gpus().infos[0].uuid
     admin.ask("lose", uuid=uuid)
     admin.ask("recover", uuid=uuid)
     seen: asyncio.Queue[Xid] = asyncio.Queue()

@@ -126,7 +126,7 @@ def clients(gpu: Path) -> Iterator[Clients]:
 
 async def test_neighbours_of_a_client_ended_in_mid_kernel_go_on(gpu: Path, clients: Clients) -> None:
     nvml = SimulatedNvml(gpu)
-    uuids = [info.uuid for info in nvml.gpus()]
+    uuids = [info.uuid for info in nvml.gpus().infos]
     pods: dict[str, Any] = {uid(number): pod(number) for number in range(NEIGHBOURS + 1)}
     recorded: asyncio.Queue[Event] = asyncio.Queue()
     control = ControlProgram(simulation.bin_dir(), gpu / "pipe", gpu / "log")

@@ -47,7 +47,7 @@ class Node:
         self.base = base
         self.root = root
         self.nvml = SimulatedNvml(base)
-        self.dirs = [gpu_dir(root, info.uuid) for info in self.nvml.gpus()]
+        self.dirs = [gpu_dir(root, info.uuid) for info in self.nvml.gpus().infos]
         self.clients: list[subprocess.Popen[str]] = []
         for gpu in self.dirs:
             self.nvml.set_compute_mode(gpu.uuid, ComputeMode.EXCLUSIVE_PROCESS)
@@ -108,7 +108,7 @@ def simulated_driver(version: str = "580.159.04") -> Iterator[Path]:
 
         def answers() -> bool:
             try:
-                return len(nvml.gpus()) == 2
+                return len(nvml.gpus().infos) == 2
             except NvmlError:
                 return False
 

@@ -50,11 +50,11 @@ def test_the_directory_is_that_of_the_api_names():
 
 
 def test_a_restarted_driver_has_the_same_gpus_and_no_contexts(driver, nvml, start_again):
-    before = nvml.gpus()
+    before = nvml.gpus().infos
     nvml.set_compute_mode(before[0].uuid, ComputeMode.EXCLUSIVE_PROCESS)
     context = SimulatedContext.create()
     start_again()
-    assert nvml.gpus() == before
+    assert nvml.gpus().infos == before
     assert nvml.compute_mode(before[0].uuid) is ComputeMode.DEFAULT
     assert nvml.processes(before[0].uuid).compute == ()
     with pytest.raises(CudaError) as error:
@@ -81,17 +81,17 @@ def test_an_idle_driver_takes_no_processor_time(driver, nvml):
 
 
 def test_a_lost_gpu_is_not_listed_and_answers_no_request(nvml, admin):
-    first, second = nvml.gpus()
+    first, second = nvml.gpus().infos
     admin("lose", uuid=first.uuid)
-    assert nvml.gpus() == [replace(second, nvlinked=frozenset())]
+    assert nvml.gpus().infos == [replace(second, nvlinked=frozenset())]
     with pytest.raises(GpuLostError):
         nvml.processes(first.uuid)
     admin("recover", uuid=first.uuid)
-    assert nvml.gpus() == [first, second]
+    assert nvml.gpus().infos == [first, second]
 
 
 def test_a_wedged_gpu_is_an_error_and_the_other_one_answers(nvml, admin):
-    first, second = nvml.gpus()
+    first, second = nvml.gpus().infos
     admin("wedge", uuid=first.uuid)
     with pytest.raises(NvmlError, match="no answer"):
         nvml.processes(first.uuid)
@@ -106,7 +106,7 @@ def test_without_a_driver_nvml_says_where_it_looked(tmp_path):
 
 
 def test_a_process_without_mps_is_listed_and_keeps_an_exclusive_gpu(nvml, admin):
-    uuid = nvml.gpus()[0].uuid
+    uuid = nvml.gpus().infos[0].uuid
     nvml.set_compute_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
     admin("add_process", uuid=uuid, pid=4711, memory_mib=1000)
     (listed,) = nvml.processes(uuid).compute
@@ -119,7 +119,7 @@ def test_a_process_without_mps_is_listed_and_keeps_an_exclusive_gpu(nvml, admin)
 
 def test_running_kernels_and_xids_can_be_read(nvml, admin, daemon):
     daemon("-multiuser-server")
-    uuid = nvml.gpus()[0].uuid
+    uuid = nvml.gpus().infos[0].uuid
     context = SimulatedContext.create()
     context.launch(60_000)
     ((pid, left),) = admin("kernels", uuid=uuid)["kernels"]
@@ -160,7 +160,7 @@ def test_a_killed_parent_is_dead_although_its_child_keeps_the_connection(driver,
     parent = program("import os\nif os.fork(): print('ready', flush=True)\ntime.sleep(30)")
     assert parent.stdout
     assert parent.stdout.readline() == "ready\n"
-    uuid = nvml.gpus()[0].uuid
+    uuid = nvml.gpus().infos[0].uuid
     assert [process.pid for process in nvml.processes(uuid).compute] == [parent.pid]
     parent.kill()
     parent.wait()
@@ -177,4 +177,4 @@ def test_an_invalid_request_ends_its_own_connection_alone(driver, nvml):
             sock.sendall(garbage)
             assert sock.recv(10) == b""
         sock.close()
-    assert len(nvml.gpus()) == 2
+    assert len(nvml.gpus().infos) == 2
