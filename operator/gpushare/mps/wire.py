@@ -189,6 +189,8 @@ class RefusedAttach(StrEnum):
     PROTOCOL = "ProtocolError"
     SERVER_HUNG = "ServerHung"
     ENDED = "ContextsEnded"
+    CONNECTIONS = "TooManyConnections"
+    FAILED = "AttachFailed"  # by no fault of the process
     OTHER = "Other"  # a broker of another release has a reason that this one has no word for; message has it
 
 
@@ -220,8 +222,9 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     """broker.json, written by the attach broker at each change and at least every 2 s.
 
     `heartbeat`: CLOCK_BOOTTIME seconds. `listening`: containers can attach. `attached`, `refused`: connections, since
-    this broker started. `problem`: why nobody can attach; empty otherwise. `arrivals`: of processes that live, and of
-    the latest ones. `refusals`: the latest, oldest first.
+    this broker started. `abandoned`: those of `attached` and `refused` aside that their process ended in mid-attach.
+    `problem`: why nobody can attach, also while it listens; empty otherwise. `arrivals`: of processes that live, and
+    of the latest ones. `refusals`: the latest, oldest first.
     """
 
     version: Literal[1] = 1
@@ -230,6 +233,7 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     listening: bool
     attached: Count = 0
     refused: Count = 0
+    abandoned: Count = 0
     problem: str = ""
     arrivals: Annotated[list[Arrival], Meta(max_length=MAX_ARRIVALS)] = field(default_factory=list)
     refusals: Annotated[list[AttachRefusal], Meta(max_length=MAX_REFUSALS)] = field(default_factory=list)

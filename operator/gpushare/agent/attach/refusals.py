@@ -23,6 +23,10 @@ WHAT_TO_DO: Mapping[RefusedAttach, str] = {
     "GPU until its MPS server answers again.",
     RefusedAttach.ENDED: "End this process and start another one, as a restart of the container does: one "
     "whose contexts were ended gets no other, whatever program it runs. The event ClientTerminated says why.",
+    RefusedAttach.CONNECTIONS: "Have fewer processes of this pod connect to the GPU's MPS at a time, and end what "
+    "connects in a loop.",
+    RefusedAttach.FAILED: "Start the process again where it has ended. The node lacks what the message names: look at "
+    "the log of the container broker of the node's MPS pod.",
     RefusedAttach.OTHER: "The MPS pod is of another release than the agent, whose documentation has this reason.",
 }
 
@@ -96,7 +100,9 @@ def _key(refusal: AttachRefusal) -> _Key:
 def _who(refusal: AttachRefusal, pod: Pod | None) -> str:
     """Who was refused, such as `a process of container app of pod team/pod-1`."""
     if not refusal.pod_uid:
-        return "a process of no pod"
+        return (
+            "a process of no pod" if refusal.reason is not RefusedAttach.FAILED else "a process that is not known yet"
+        )
     container = f"container {refusal.container}" if refusal.container else "an unknown container"
     if not refusal.container and refusal.container_id:
         container = f"container {refusal.container_id[:12]}"

@@ -150,7 +150,7 @@ def _attachable(evidence: ReadinessInput, _: DaemonState, __: GpuView) -> Readin
     if not is_fresh(broker.heartbeat, evidence.now):
         message = f"the attach broker writes no state any more{evidence.unwritten}"
         return Readiness(DaemonReason.BROKER_NOT_READY, message)
-    if broker.listening:
+    if broker.listening and not broker.problem:
         return None
     return Readiness(DaemonReason.BROKER_NOT_READY, broker.problem or "the attach broker does not listen yet")
 

@@ -10,6 +10,7 @@ clients go on; the broker tells who it was.
 """
 
 import asyncio
+import errno
 import socket
 from contextlib import suppress
 
@@ -25,6 +26,8 @@ from gpushare.mps.broker.packets import plain, send
 from gpushare.mps.broker.turns import NoTurnError
 from gpushare.mps.wire import TurnAnswer
 
+GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
+"""What the kernel says of a socket whose other side hung up; all else is our own trouble."""
 REQUEST_SECONDS = 5.0
 """A CUDA process asks within milliseconds of its connection."""
 ATTACH_SECONDS = 2.0
@@ -46,18 +49,29 @@ class ServerHungError(Exception):
     """The server answers no more since the peer got its socket."""
 
 
+class NotPassedError(NoTurnError):
+    """The kernel does not pass the peer its socket now, by no fault of the peer's: there are no descriptors, say."""
+
+
 async def read_request(peer: socket.socket) -> bool:
     """Reads from a peer that was greeted. True once it asks to attach; False when it only looked.
 
-    Raises CommandRefusedError for commands, ProtocolError for anything else, TimeoutError after REQUEST_SECONDS.
+    Raises CommandRefusedError for commands, ProtocolError for anything else and after REQUEST_SECONDS, OSError where
+    the peer hung up in between.
     """
-    async with asyncio.timeout(REQUEST_SECONDS):
-        first = await plain(peer)
-        if not first:
-            return False
-        check_credentials(first)
-        if parse_request(await plain(peer)) is Request.COMMAND:
-            raise CommandRefusedError("it asked to send control commands, which no container may")
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            first = await plain(peer)
+            if not first:
+                return False
+            check_credentials(first)
+            second = await plain(peer)
+    except TimeoutError as error:
+        raise ProtocolError(f"it did not say within {REQUEST_SECONDS:g} s what it wants") from error
+    if not second:
+        raise OSError(errno.ECONNRESET, "it hung up before its request")
+    if parse_request(second) is Request.COMMAND:
+        raise CommandRefusedError("it asked to send control commands, which no container may")
     return True
 
 
@@ -65,8 +79,8 @@ async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) 
     """Passes the peer its socket, and waits until the server has heard the peer. Under protocol v3 it does not wait:
     nothing is documented by which to ask an unprivileged daemon for that.
 
-    Raises StalledError or ServerHungError; NoTurnError where the daemon gives no socket, which is no fault of the
-    peer's; OSError where the peer has gone.
+    Raises StalledError or ServerHungError; NoTurnError where the daemon gives no socket, and NotPassedError where the
+    kernel passes it to nobody, which is no fault of the peer's; OSError where the peer has gone.
     """
     try:
         given = await daemon.client_socket(turn.namespace)
@@ -76,8 +90,10 @@ async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) 
     with given as passed:
         try:
             await send(peer, CLIENT_SOCKET, [passed.fileno()])
-        except BaseException:
+        except BaseException as error:
             speak_for(passed)
+            if isinstance(error, OSError) and error.errno not in GONE:
+                raise NotPassedError(f"no socket can be passed to a client: {error.strerror or error}") from error
             raise
         if turn.namespace:
             return

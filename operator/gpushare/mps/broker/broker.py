@@ -29,7 +29,9 @@ from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.mps.broker.attach import (
+    GONE,
     CommandRefusedError,
+    NotPassedError,
     ServerHungError,
     StalledError,
     attach,
@@ -139,7 +141,7 @@ class Broker:
         self.gpu = gpu
         self._share = share
         self._read_owners = read_owners
-        self._listener = Listener(gpu, read_owners, self._serve)
+        self._listener = Listener(gpu, read_owners, self._serve, self._cannot_accept)
         self._daemon = BrokeredDaemon(gpu)
         self._files = ModelFiles()
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
@@ -192,6 +194,10 @@ class Broker:
         verdicts = {pid: judge(grants, self._read_owners(pid) or ()) for pid in pids}
         return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, AttachAdmitted)]
 
+    def _cannot_accept(self, error: OSError) -> None:
+        text = f"no connection can be accepted: {error.strerror or error}"
+        self._record.failed(0, AttachDenied(RefusedAttach.FAILED, text))
+
     # One connection
 
     async def _serve(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
@@ -206,12 +212,17 @@ class Broker:
                 self._record.refused(peer.pid, AttachDenied(RefusedAttach.COMMAND, str(error), owner))
             except ProtocolError as error:
                 self._record.refused(peer.pid, AttachDenied(RefusedAttach.PROTOCOL, str(error), owner))
-            except (OSError, TimeoutError) as error:
-                LOG.debug("GPU %s: PID %d: %s", self.gpu.uuid, peer.pid, str(error) or type(error).__name__)
+            except OSError as error:
+                if error.errno in GONE:
+                    self._record.abandoned()
+                else:
+                    self._record.failed(
+                        peer.pid, AttachDenied(RefusedAttach.FAILED, error.strerror or str(error), owner)
+                    )
 
     async def _let_in(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
         """Waits for the peer's grant and for a turn, as long as the peer does. AttachDeniedError."""
-        began = time.monotonic()
+        began, told = time.monotonic(), False
         while not has_hung_up(sock):
             waited = time.monotonic() - began
             verdict = judge(self._grants(), owners)
@@ -227,15 +238,19 @@ class Broker:
                         async with self._attaching:
                             await self._attach(sock, peer, verdict)
                     except NoTurnError as error:
+                        failed = isinstance(error, NotPassedError)
+                        reason = RefusedAttach.FAILED if failed else RefusedAttach.GPU_CLOSED
+                        denied = AttachDenied(reason, str(error), verdict.owner, verdict.container)
+                        if failed and not told:  # at once, while it may still get in
+                            self._record.failed(peer.pid, denied)
+                            told = True
                         if waited > TURN_SECONDS:
-                            denied = AttachDenied(
-                                RefusedAttach.GPU_CLOSED, str(error), verdict.owner, verdict.container
-                            )
                             raise AttachDeniedError(denied) from error
                     else:
                         await farewell(sock)
                         return
             await asyncio.sleep(RETRY_SECONDS)
+        self._record.abandoned()
 
     async def _attach(self, sock: socket.socket, peer: Peer, admitted: AttachAdmitted) -> None:
         before = self._times_attached(peer, admitted)

@@ -35,7 +35,7 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 
 class Listener:
     """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners; it closes
-    the connection.
+    the connection. `failed`: called where nobody can be accepted.
     """
 
     def __init__(
@@ -43,10 +43,12 @@ class Listener:
         gpu: GpuDir,
         read_owners: ReadOwners,
         serve: Callable[[socket.socket, Peer, Sequence[Owner]], Coroutine[None, None, None]],
+        failed: Callable[[OSError], None],
     ) -> None:
         self._gpu = gpu
         self._read_owners = read_owners
         self._serve = serve
+        self._failed = failed
         self._listener: socket.socket | None = None
         self._inode = 0
         self._greeting = b""
@@ -130,7 +132,7 @@ class Listener:
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
         """Accepts nobody for NO_ROOM_SECONDS: those who wait would keep the event loop busy until there is room."""
-        LOG.warning("GPU %s: no connection can be accepted: %s", self._gpu.uuid, error)
+        self._failed(error)
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
 

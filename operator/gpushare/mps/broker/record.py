@@ -18,12 +18,18 @@ from gpushare.process.procfs import TICKS_PER_SECOND, Owner
 
 LOG = logging.getLogger(__name__)
 WRITE_SECONDS = 2.0
+LOG_SECONDS = 60.0
+"""A refusal that comes again and again is logged so often."""
+FAILURES_IN_A_ROW = 3
+"""After so many attaches that failed, and none that did not, nobody can attach."""
+FAILING_SECONDS = 30.0
+"""So long after the latest of them containers may start again, which alone shows whether they can attach."""
 
 _Key = tuple[str, str, RefusedAttach]
 
 
 class BrokerRecord:
-    """`problem`: why nobody can attach; empty otherwise."""
+    """`problem`: why nobody can attach; empty otherwise, and while attaches alone show it."""
 
     def __init__(self, gpu: GpuDir, clock: Callable[[], float], living: Callable[[], Mapping[int, int]]) -> None:
         """`clock`: CLOCK_BOOTTIME seconds. `living`: as `AttachedClients.living`."""
@@ -34,7 +40,11 @@ class BrokerRecord:
         self._living = living
         self._restored = False
         self._attached = 0
-        self._refused = 0
+        self._refused = self._abandoned = 0
+        self._failures: list[float] = []
+        """When the latest attaches in a row failed."""
+        self._failed_with = ""
+        self._logged: dict[_Key, float] = {}
         self._arrivals: list[Arrival] = []
         self._refusals: dict[_Key, AttachRefusal] = {}
         self._written: BrokerState | None = None
@@ -53,6 +63,7 @@ class BrokerRecord:
     def arrived(self, pid: int, owner: Owner, container: str, *, new: bool) -> None:
         """A connection attached. `new`: the first one of its process."""
         self._attached += 1
+        self._failures = []
         if new:
             arrival = Arrival(pid=pid, pod_uid=owner.pod_uid, container=container, at=self._clock())
             self._arrivals = [*self._with_room(), arrival]
@@ -66,14 +77,17 @@ class BrokerRecord:
         return [*self._arrivals[:ended], *self._arrivals[ended + 1 :]]
 
     def refused(self, pid: int, refused: AttachDenied) -> None:
-        """Logged once for each container and reason; counted always."""
+        """Logged for each container and reason, at most once a minute; counted always."""
         self._refused += 1
         key = (refused.owner.pod_uid, refused.owner.container_id, refused.reason)
         before = self._refusals.pop(key, None)
-        if before is None:
+        if self._clock() - self._logged.get(key, -LOG_SECONDS) >= LOG_SECONDS:
+            self._logged[key] = self._clock()
             LOG.warning("GPU %s: PID %d is refused: %s: %s", self._gpu.uuid, pid, refused.reason, refused.message)
         if len(self._refusals) >= MAX_REFUSALS:
-            del self._refusals[next(iter(self._refusals))]
+            forgotten = next(iter(self._refusals))
+            del self._refusals[forgotten]
+            self._logged.pop(forgotten, None)
         self._refusals[key] = AttachRefusal(
             reason=refused.reason,
             pod_uid=refused.owner.pod_uid,
@@ -84,6 +98,22 @@ class BrokerRecord:
             at=self._clock(),
         )
 
+    def failed(self, pid: int, refused: AttachDenied) -> None:
+        """The same, of an attach that failed by no fault of its process: others may fare no better."""
+        self._failures = [*self._failures, self._clock()][-FAILURES_IN_A_ROW:]
+        self._failed_with = refused.message
+        self.refused(pid, refused)
+
+    def abandoned(self) -> None:
+        """A process hung up in mid-attach by itself, or ended."""
+        self._abandoned += 1
+
+    def _problem(self) -> str:
+        if self.problem:
+            return self.problem
+        failing = len(self._failures) == FAILURES_IN_A_ROW and self._clock() - self._failures[-1] < FAILING_SECONDS
+        return f"attaches fail: {self._failed_with}" if failing else ""
+
     def write(self) -> None:
         state = BrokerState(
             uuid=self._gpu.uuid,
@@ -91,7 +121,8 @@ class BrokerRecord:
             listening=self.listening,
             attached=self._attached,
             refused=self._refused,
-            problem=self.problem,
+            abandoned=self._abandoned,
+            problem=self._problem()[:512],
             arrivals=self._arrivals,
             refusals=list(self._refusals.values()),
         )

@@ -81,6 +81,8 @@ def view(**changes: object) -> ReadinessInput:
          broker(uuid="GPU-2"), DaemonReason.BROKER_NOT_READY),
         ("a broker that reaches no daemon is not ready",
          broker(listening=False, problem="gone"), DaemonReason.BROKER_NOT_READY),
+        ("a broker whose attaches fail is not ready",
+         broker(problem="attaches fail"), DaemonReason.BROKER_NOT_READY),
     ],
 )  # fmt: skip
 def test_readiness(sentence: str, evidence: ReadinessInput, reason: DaemonReason) -> None:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.mps.broker.record import BrokerRecord
+from gpushare.mps.broker.admission import AttachDenied
+from gpushare.mps.broker.record import FAILING_SECONDS, FAILURES_IN_A_ROW, LOG_SECONDS, BrokerRecord
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import MAX_ARRIVALS, Arrival, BrokerState
+from gpushare.mps.wire import MAX_ARRIVALS, Arrival, BrokerState, RefusedAttach
 from gpushare.process.procfs import TICKS_PER_SECOND, Owner
 
 POD = Owner("11111111-1111-1111-1111-111111111111", "")
@@ -38,10 +39,13 @@ class Stand:
         record.arrived(pid, POD, "app", new=True)
 
     def told(self, record: BrokerRecord) -> list[Arrival]:
+        return self.state(record).arrivals
+
+    def state(self, record: BrokerRecord) -> BrokerState:
         record.write()
         state = read_model(self.gpu.broker_state, BrokerState).value
         assert state is not None
-        return state.arrivals
+        return state
 
 
 @pytest.fixture
@@ -83,3 +87,37 @@ def test_a_broker_whose_daemon_comes_back_goes_on_with_what_it_knows(stand: Stan
     stand.arrives(record, 8)
     record.restore()
     assert [one.pid for one in stand.told(record)] == [7, 8]
+
+
+FAILED = AttachDenied(RefusedAttach.FAILED, "no socket can be passed", POD, "app")
+
+
+def test_attaches_that_fail_in_a_row_are_the_problem_until_one_does_not(stand: Stand) -> None:
+    record = stand.record()
+    for _ in range(FAILURES_IN_A_ROW - 1):
+        record.failed(7, FAILED)
+    assert stand.state(record).problem == ""
+    record.failed(7, FAILED)
+    assert stand.state(record).problem == "attaches fail: no socket can be passed"
+    assert [(one.reason, one.count) for one in stand.state(record).refusals] == [(FAILED.reason, FAILURES_IN_A_ROW)]
+    stand.arrives(record, 7)
+    assert stand.state(record).problem == ""
+
+
+def test_attaches_that_failed_long_ago_are_no_problem(stand: Stand) -> None:
+    """While they are one no container starts, so none could show that it is over."""
+    record = stand.record()
+    for _ in range(FAILURES_IN_A_ROW):
+        record.failed(7, FAILED)
+    stand.now += FAILING_SECONDS
+    assert stand.state(record).problem == ""
+
+
+def test_a_refusal_again_and_again_is_logged_once_a_minute(stand: Stand, caplog: pytest.LogCaptureFixture) -> None:
+    record = stand.record()
+    for _ in range(3):
+        record.refused(7, FAILED)
+    assert caplog.text.count("PID 7 is refused: AttachFailed: no socket can be passed") == 1
+    stand.now += LOG_SECONDS
+    record.refused(7, FAILED)
+    assert caplog.text.count("PID 7 is refused") == 2

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import platform
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from gpushare.mps.broker.broker import RETRY_SECONDS, SCAN_SECONDS
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import RefusedAttach
 from gpushare.process.procfs import TICKS_PER_SECOND, Owner
 from tests.unit.few_files import descriptors, no_descriptors
 from tests.unit.mps.broker.fake_daemon import (
@@ -29,9 +32,11 @@ from tests.unit.mps.broker.serving.scene import (
     refusals,
     serving,
     socket_of,
+    state,
     until,
 )
 
+SYS_CAPSET = {"x86_64": 126, "aarch64": 91}[platform.machine()]
 SERVES = f"""
 import asyncio, resource, sys
 from pathlib import Path
@@ -107,10 +112,52 @@ async def test_nobody_is_accepted_while_there_is_no_descriptor_to_look_who_it_is
             await asyncio.sleep(1.5)
             assert not attaching.done()
         assert await attaching == "in"
-        assert refusals(gpu) == []
+        assert {reason for reason, _, _ in refusals(gpu)} == {RefusedAttach.FAILED}
 
 
 async def test_a_daemon_that_hangs_up_is_asked_again(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
     daemon.hangs_up_at_attaches = 2
     assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
     assert (daemon.attaches, refusals(gpu)) == (3, [])
+
+
+PASSES_NONE = f"""
+import ctypes, os, resource
+nothing = (ctypes.c_uint32 * 6)()
+assert ctypes.CDLL(None).syscall(ctypes.c_long({SYS_CAPSET}), (ctypes.c_uint32 * 2)(0x20080522, 0), nothing) == 0
+from gpushare.process.procfs import Owner
+{SERVES.replace("(32, 32)", "(64, 64)").replace("lambda pid: ()", f"lambda pid: ({ME},)")}
+"""
+"""A broker without a capability, whose user may have 64 descriptors on their way."""
+
+
+async def test_an_attach_for_which_no_descriptor_can_be_passed_is_told_and_tried_again(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    running = await asyncio.create_subprocess_exec(sys.executable, "-c", PASSES_NONE, str(gpu.path.parent))
+    try:
+        await until(gpu.attach_control.exists)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            socket.send_fds(ours, [b"x"], [0] * 100)
+            attaching = asyncio.create_task(processes.start(gpu.attach_control).attach())
+            await until(lambda: refusals(gpu) == [(RefusedAttach.FAILED, "app", 1)])
+            assert "Too many references" in state(gpu).refusals[0].message
+            others = [asyncio.create_task(processes.start(gpu.attach_control).attach()) for _ in range(2)]
+            await until(lambda: "Too many references" in state(gpu).problem)
+            assert not any(task.done() for task in (attaching, *others))
+        assert sorted(await asyncio.gather(attaching, *others)) == ["in", "in", "refused"], "two processes are granted"
+        await until(lambda: state(gpu).problem == "")
+    finally:
+        running.kill()
+        await running.wait()
+
+
+async def test_a_broker_without_descriptors_says_that_nobody_can_attach(
+    gpu: GpuDir, poor_broker: asyncio.subprocess.Process
+) -> None:
+    held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(60)]
+    await until(lambda: "no connection can be accepted" in state(gpu).problem)
+    assert RefusedAttach.FAILED in [reason for reason, _, _ in refusals(gpu)]
+    for sock in held:
+        sock.close()

@@ -204,3 +204,26 @@ async def test_a_daemon_that_does_not_greet_holds_up_no_other_gpus_broker(gpu: G
             await until(lambda: read_model(silent.broker_state, BrokerState).value is not None)
     assert "TimeoutError" in state(silent).problem
     assert not silent.attach_control.exists()
+
+
+async def test_who_hangs_up_in_mid_attach_is_counted_and_no_failure_of_ours(gpu: GpuDir, broker: None) -> None:
+    def give_up(*messages: bytes) -> None:
+        with connect(gpu.attach_control) as sock:
+            assert sock.recv(64) == GREETING
+            for message in messages:
+                sock.send(message)
+
+    write_model(gpu.grants, grants())
+    for messages in ((CREDENTIALS,), (CREDENTIALS, ATTACH)):
+        await asyncio.to_thread(give_up, *messages)
+    await until(lambda: state(gpu).abandoned == 2)
+    assert (state(gpu).refused, state(gpu).problem) == (0, "")
+
+
+async def test_who_connects_and_says_nothing_is_refused(
+    gpu: GpuDir, broker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpushare.mps.broker.attach.REQUEST_SECONDS", 0.1)
+    with await asyncio.to_thread(connect, gpu.attach_control) as sock:
+        assert [await asyncio.to_thread(sock.recv, 64) for _ in range(2)] == [GREETING, b""]
+    await until(lambda: refusals(gpu) == [(RefusedAttach.PROTOCOL, "", 1)])
