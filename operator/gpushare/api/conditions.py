@@ -16,6 +16,8 @@ MEMORY_PRESSURE = "MemoryPressure"
 """Condition of a GpuNode: True while a GPU has less free memory than its clients have reserved and do not use."""
 AGENT_REPORTING = "AgentReporting"
 """Condition of a GpuNode, written by the operator: True while the agent's heartbeat is renewed, Unknown otherwise."""
+NVML_REACHABLE = "NvmlReachable"
+"""Condition of a GpuNode: True while NVML describes every GPU that it counts."""
 
 
 class ShareReason(StrEnum):
@@ -128,6 +130,9 @@ class EventReason(StrEnum):
     CLAIM_PENDING = "ClaimPending"
     AGENT_SILENT = "AgentSilent"
     AGENT_REPORTING = "AgentReporting"
+
+
+NVML_REACHABLE = "NvmlReachable"
 
 
 FINDING_REASONS = (

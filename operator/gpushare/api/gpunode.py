@@ -7,7 +7,7 @@ from pydantic import Field
 from gpushare.api import names
 from gpushare.api.base import ApiModel
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
-from gpushare.api.conditions import AGENT_REPORTING
+from gpushare.api.conditions import AGENT_REPORTING, NVML_REACHABLE
 from gpushare.api.meta import Condition, ObjectMeta
 
 Uuid = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[A-Za-z0-9-]+$")]
@@ -286,7 +286,16 @@ class GpuNode(ApiModel):
     @property
     def agent_reporting(self) -> Condition | None:
         """The condition AgentReporting; None: the operator does not know yet whether the agent reports."""
-        return next((item for item in self.status.conditions if item.type == AGENT_REPORTING), None)
+        return self._condition(AGENT_REPORTING)
+
+    @property
+    def lists_every_gpu(self) -> bool:
+        """Whether a GPU that the agent's report does not list is not in the node."""
+        condition = self._condition(NVML_REACHABLE)
+        return condition is not None and condition.status == "True" and bool(self.status.gpus) and not self.silence
+
+    def _condition(self, kind: str) -> Condition | None:
+        return next((item for item in self.status.conditions if item.type == kind), None)
 
     @property
     def silence(self) -> str:

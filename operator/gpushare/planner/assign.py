@@ -156,8 +156,20 @@ def _keep_first(record: GpuRecord) -> tuple[bool, bool, int, str]:
 def _still_selected(share: GpuShare, record: GpuRecord, index: FleetIndex) -> bool:
     profile = index.profile(record)
     if profile is None:
-        return not record.node.has_report or record.daemon is not None or bool(record.slots)
+        return not _is_gone(record)
     return index.refusal(share, profile, giving_up=True) is None
+
+
+def _is_gone(record: GpuRecord) -> bool:
+    """A GPU that its node no longer has, as after a card was replaced, and that nothing of the share runs on. Its agent
+    reports a daemon for as long as the GPU is assigned, so a daemon that is not ready says nothing.
+    """
+    if record.slots or record.claimed or not record.node.has_report:
+        return False
+    if record.daemon is None:
+        return True
+    node = record.node.gpu_node
+    return node is not None and node.lists_every_gpu and not record.daemon.ready
 
 
 def _kept(record: GpuRecord, owner: str, rollout: Rollout) -> Assignment:

@@ -188,6 +188,56 @@ def test_a_gpu_that_vanished_without_a_trace_is_let_go(make: Any) -> None:
     assert make.plan(make.share(), node).assignments["n1"] == (make.assigned("a", 0),)
 
 
+NVML_ANSWERS = [
+    {
+        "type": "NvmlReachable",
+        "status": "True",
+        "reason": "Reachable",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+]
+
+
+@pytest.mark.parametrize(
+    ("nvml", "ready", "held", "stays"),
+    [
+        ("True", False, {}, False),
+        ("True", True, {}, True),
+        ("True", False, {(7, "a"): [0]}, True),
+        ("False", False, {}, True),
+        ("Unknown", False, {}, True),
+        (None, False, {}, True),
+    ],
+    ids=["gone", "a daemon serves it", "a container holds it", "NVML left it out", "the agent is silent", "no word"],
+)
+def test_a_replaced_gpu_leaves_its_share_and_the_new_one_takes_its_place(
+    make: Any, nvml: str | None, ready: bool, held: dict[tuple[int, str], list[int]], stays: bool
+) -> None:
+    """An agent reports a daemon of each GPU that is assigned to it, also of one that NVML does not list."""
+    node = make.node(
+        gpus=1,
+        assignments=[make.assigned("a", 7)],
+        daemons=[make.daemon("a", 7, ready=ready, reason="GpuLost")],
+        held=held,
+        status={"conditions": [NVML_ANSWERS[0] | {"status": nvml}] if nvml else []},
+    )
+    decided = make.plan(make.share(gpus={"perNode": 1}), node).assignments["n1"]
+    assert decided == (
+        (make.assigned("a", 7),) if stays else (make.assigned("a", 0), make.assigned("a", 7, draining=True))
+    )
+
+
+def test_a_replaced_gpu_that_is_drained_is_assigned_no_more(make: Any) -> None:
+    node = make.node(
+        gpus=1,
+        assignments=[make.assigned("a", 0), make.assigned("a", 7, draining=True)],
+        daemons=[make.daemon("a", 0), make.daemon("a", 7, ready=False, drained=True)],
+        status={"conditions": NVML_ANSWERS},
+    )
+    assert make.plan(make.share(), node).assignments["n1"] == (make.assigned("a", 0),)
+
+
 def test_a_live_share_gets_our_finalizer_once(make: Any) -> None:
     assert make.plan(make.share(finalizer=False)).finalizers == {"a"}
     assert make.plan(make.share()).finalizers == frozenset()

@@ -17,7 +17,7 @@ from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
-from gpushare.api.conditions import AGENT_REPORTING, MEMORY_PRESSURE, DaemonReason, EventReason
+from gpushare.api.conditions import AGENT_REPORTING, MEMORY_PRESSURE, NVML_REACHABLE, DaemonReason, EventReason
 from gpushare.api.gpunode import (
     MAX_GPUS,
     MAX_PODS,
@@ -44,7 +44,6 @@ MAX_FOREIGN = 16
 """Bound of the API on foreign processes and on foreign holders."""
 MPS_SERVER = "nvidia-cuda-mps-server"
 
-NVML_REACHABLE = "NvmlReachable"
 KUBELET_REACHABLE = "KubeletReachable"
 DRIVER_REACHABLE = "DriverFilesReachable"
 WAITING_FOR_CLIENTS = "WaitingForClients"

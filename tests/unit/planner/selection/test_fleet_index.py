@@ -92,7 +92,9 @@ def plain_owners(snapshot: Snapshot) -> Owners:
 def _plain_choice(share: GpuShare, found: list[GpuRecord], given_of: Mapping[str, str], dra: bool) -> list[GpuRecord]:
     def stays(record: GpuRecord) -> bool:
         if record.gpu is None:
-            return not record.node.has_report or record.daemon is not None or bool(record.slots)
+            node = record.node.gpu_node
+            serves = record.daemon is not None and (record.daemon.ready or not (node and node.lists_every_gpu))
+            return not record.node.has_report or serves or record.claimed or bool(record.slots)
         return first_refusal(Candidate(record.node, record.gpu, False, share, share.name), GIVE_UP_RULES) is None
 
     mine = [record for record in found if record.holder == share.name and stays(record)]
