@@ -38,14 +38,16 @@ WHOLE = "1.0000"
 
 NO_OTHER_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """Keeps NVIDIA's runtime, where it is the default, from adding GPUs by itself."""
-CLIENT_ENV = {names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR, **NO_OTHER_GPUS}
+LIBCUDA_FOLDER = {"TRITON_LIBCUDA_PATH": IMAGE_LIBRARY_DIRS[0]}
+"""Triton, and so torch.compile and vLLM, asks the image's ld.so.cache for libcuda, which no mount changes."""
+CLIENT_ENV = {names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR, **NO_OTHER_GPUS, **LIBCUDA_FOLDER}
 
 
 def client_edits(minor: int, client_dir: str, driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> ContainerEdits:
     """The edits for a client of the GPU with device node /dev/nvidia<minor>; `client_dir` as the host names it."""
     return ContainerEdits(
         env=CLIENT_ENV,
-        mounts=(*_library_mounts(driver, fronts), Mount(client_dir, names.CLIENT_PIPE_DIR)),
+        mounts=(*_library_mounts(driver, fronts), *_tools(driver), Mount(client_dir, names.CLIENT_PIPE_DIR)),
         devices=_devices(driver, (f"nvidia{minor}", *CONTROL_DEVICES)),
     )
 
@@ -69,9 +71,12 @@ def showing_grant(edits: ContainerEdits, uuid: Uuid) -> ContainerEdits:
 
 def whole_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
     """The edits for a container that gets GPUs whole, with the device nodes /dev/nvidia<minor>."""
-    tools = tuple(Mount(path, f"/usr/bin/{name}") for name, path in driver.tools.items())
     nodes = (*(f"nvidia{minor}" for minor in sorted(minors)), *SERVER_DEVICES)
-    return ContainerEdits(env=NO_OTHER_GPUS, mounts=(*_library_mounts(driver), *tools), devices=_devices(driver, nodes))
+    return ContainerEdits(
+        env={**NO_OTHER_GPUS, **LIBCUDA_FOLDER},
+        mounts=(*_library_mounts(driver), *_tools(driver)),
+        devices=_devices(driver, nodes),
+    )
 
 
 def simulated_whole_edits(minors: Iterable[int], simulation_dir: str) -> ContainerEdits:
@@ -91,6 +96,10 @@ def mps_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
 
 def simulated_mps_edits(simulation_dir: str) -> ContainerEdits:
     return ContainerEdits(mounts=(Mount(simulation_dir, simulation_dir, read_only=False),))
+
+
+def _tools(driver: DriverFiles) -> tuple[Mount, ...]:
+    return tuple(Mount(path, f"/usr/bin/{name}") for name, path in driver.tools.items())
 
 
 def _library_mounts(driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> tuple[Mount, ...]:

@@ -27,19 +27,33 @@ EXECUTABLES = ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server")
 CONTROL_DEVICES = ("nvidiactl", "nvidia-uvm")
 ELF = b"\x7fELF"
 TOOLS = ("nvidia-smi",)
-"""Programs for containers that get whole GPUs."""
+"""Programs for every container with a GPU or a part of one."""
 SERVER_DEVICES = (*CONTROL_DEVICES, "nvidia-uvm-tools")
 
 LIBRARIES = (
+    # compute: CUDA, what it opens by name, such as the JIT compilers, and OpenCL
     "libcuda.so*",
     "libcudadebugger.so*",
-    "libnvidia-ml.so*",
     "libnvidia-ptxjitcompiler.so*",
     "libnvidia-nvvm*.so*",
     "libnvidia-gpucomp.so*",
     "libnvidia-pkcs11*.so*",
+    "libnvidia-opencl.so*",
+    "libnvidia-compiler.so*",
+    "libnvidia-allocator.so*",
+    "libnvidia-fatbinaryloader.so*",
+    # utility: NVML
+    "libnvidia-ml.so*",
+    "libnvidia-cfg.so*",
+    # video: decoding, encoding, optical flow
+    "libnvcuvid.so*",
+    "libnvidia-encode.so*",
+    "libnvidia-opticalflow.so*",
+    "libvdpau_nvidia.so*",
 )
-"""CUDA and the libraries that it opens by name, such as the JIT compilers; NVML for programs that use it."""
+"""What NVIDIA's container toolkit gives for the capabilities `compute`, `utility` and `video`. Images ask for these by
+NVIDIA_DRIVER_CAPABILITIES, which a CDI spec does not know.
+"""
 
 LINK_HOPS = 40
 """Linux itself follows so many symbolic links."""

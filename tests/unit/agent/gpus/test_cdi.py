@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 from gpushare.agent.gpus import cdi
-from gpushare.agent.gpus.devices import client_edits, mps_edits, simulated_client_edits, simulated_mps_edits
+from gpushare.agent.gpus.devices import (
+    client_edits,
+    mps_edits,
+    simulated_client_edits,
+    simulated_mps_edits,
+    whole_edits,
+)
 from gpushare.agent.gpus.driver import DriverFiles
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.api import names
@@ -14,6 +20,7 @@ from gpushare.api import names
 DRIVER = DriverFiles(
     libraries={"libcuda.so.1": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.1"},
     executables={"nvidia-cuda-mps-server": "/usr/bin/nvidia-cuda-mps-server"},
+    tools={"nvidia-smi": "/usr/bin/nvidia-smi"},
 )
 
 
@@ -39,7 +46,19 @@ def test_a_client_gets_one_gpu_and_no_way_to_change_a_limit() -> None:
     assert all(mount.read_only for mount in edits.mounts)
     assert not [mount for mount in edits.mounts if mount.host_path.endswith("pipe")]
     assert {mount.container_path for mount in edits.mounts} >= {names.CLIENT_PIPE_DIR, "/usr/lib64/libcuda.so.1"}
-    assert edits.env == {"CUDA_MPS_PIPE_DIRECTORY": names.CLIENT_PIPE_DIR, "NVIDIA_VISIBLE_DEVICES": "void"}
+    folder = edits.env["TRITON_LIBCUDA_PATH"]
+    assert f"{folder}/libcuda.so.1" in {mount.container_path for mount in edits.mounts}
+    assert edits.env == {
+        "CUDA_MPS_PIPE_DIRECTORY": names.CLIENT_PIPE_DIR,
+        "NVIDIA_VISIBLE_DEVICES": "void",
+        "TRITON_LIBCUDA_PATH": folder,
+    }
+
+
+@pytest.mark.parametrize("edits", [client_edits(3, "/c", DRIVER), whole_edits([3], DRIVER)], ids=["slot", "whole GPU"])
+def test_a_container_has_nvidia_smi_and_no_program_of_mps(edits: ContainerEdits) -> None:
+    programs = {mount.container_path for mount in edits.mounts if "/bin/" in mount.container_path}
+    assert programs == {"/usr/bin/nvidia-smi"}
 
 
 def test_an_mps_pod_gets_every_gpu_and_the_drivers_executables() -> None:

@@ -19,8 +19,18 @@ LISTING = {
 }
 
 
-def test_compute_libraries_are_mounted_and_graphics_are_left_out() -> None:
-    assert set(choose(LISTING, "/").libraries) == {"libcuda.so.1", "libcuda.so.580.1", "libnvidia-ml.so.1"}
+def test_what_compute_utility_and_video_need_is_found_and_graphics_are_not(tmp_path: Path) -> None:
+    wanted = {
+        "libcuda.so", "libcuda.so.1", "libcuda.so.580.1", "libcudadebugger.so.1", "libnvidia-ptxjitcompiler.so.1",
+        "libnvidia-nvvm.so.4", "libnvidia-nvvm70.so.4", "libnvidia-gpucomp.so.580.1", "libnvidia-opencl.so.1",
+        "libnvidia-allocator.so.1", "libnvidia-ml.so.1", "libnvidia-cfg.so.1", "libnvcuvid.so.1",
+        "libnvidia-encode.so.1", "libnvidia-opticalflow.so.1", "libvdpau_nvidia.so.580.1",
+    }  # fmt: skip
+    folder = tmp_path / DEBIAN.lstrip("/")
+    folder.mkdir(parents=True)
+    for name in (*wanted, "libnvidia-glcore.so.580.1", "libGLX_nvidia.so.0", "libnvidia-rtcore.so.580.1", "libc.so.6"):
+        (folder / name).touch()
+    assert set(find("/", tmp_path).libraries) == wanted
 
 
 def test_a_driver_container_is_named_by_its_path_on_the_host() -> None:
