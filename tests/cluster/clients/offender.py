@@ -1,11 +1,13 @@
 """A program that uses its GPU otherwise than granted; runs in a container of the workload's image, by its text.
 
 The memory limit that MPS enforces is lost as in real life: by a variable that the program itself garbles. Arguments:
-MiB for each process, number of processes, and what to do at the end of the contexts: `exit` or `linger`.
+MiB for each process, number of processes, and what to do at the end of the contexts: `exit` or `linger`, which ignores
+SIGTERM as well.
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -34,6 +36,8 @@ def main(mib: int, processes: int, finally_do: str) -> int:
             context.synchronize()
     except CudaError as error:
         emit("gpu-error", code=error.code)
+        if finally_do == "linger":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while finally_do == "linger":
             time.sleep(1)
         return 1

@@ -109,21 +109,30 @@ def test_terminate_ends_it_in_order_and_the_neighbours_go_on(harness: Harness) -
         nobody_is_hurt(tenant, names)
 
 
-def test_a_client_that_lingers_is_ended_once_also_by_a_restarted_agent(harness: Harness) -> None:
-    """A second terminate_client for it would hang the daemon: nobody could start any more."""
+def test_a_client_that_keeps_its_memory_is_ended_once_and_then_signalled(harness: Harness) -> None:
+    """A second terminate_client for it would hang the daemon: nobody could start any more. It ignores SIGTERM, too, so
+    only the last of the agents' signals takes the memory back.
+    """
     with harness.share("patient", per_node=1, enforcement="Terminate"), harness.namespace() as tenant:
         names = tenant.neighbours("patient", 2)
         start_offender(tenant, "hog", "patient", finally_do="linger")
-        tenant.wait_event("hog", "gpu-error", 30)
+        error = tenant.wait_event("hog", "gpu-error", 30)
         wait_until("the finding tells its end", lambda: wait_finding(harness, "hog").get("ended"), FOUND_SECONDS)
-        for _ in range(2):
-            restart_agent(harness)
-        time.sleep(8)
+        restart_agent(harness)
+        nobody_is_hurt(tenant, tenant.neighbours("patient", 1, prefix="late"))
+
+        def phase() -> Any:
+            return tenant.kubectl.get("pod", "hog")["status"]["phase"]
+
+        wait_until("its process is gone", lambda: phase() == "Failed", 60, lambda: tenant.explain("hog"))
+        print(f"gone {time.time() - error['at']:.1f} s after its contexts were ended")
         assert len(events(tenant, "hog", "ClientTerminated")) == 1
         assert len(events(tenant, "hog", "MemoryAboveGrant")) == 1
-        assert findings(harness, "hog")[0]["ended"]
+        told = [event["message"] for event in events(tenant, "hog", "ProcessEnded")]
+        assert {text.split(" to ")[0] for text in told} == {"Sent SIGTERM", "Sent SIGKILL"}
+        assert all(f"its grant is {GRANTED_MIB} MiB" in text for text in told)
+        wait_until("the finding goes with its process", lambda: not findings(harness, "hog"), FOUND_SECONDS)
         nobody_is_hurt(tenant, names)
-        nobody_is_hurt(tenant, tenant.neighbours("patient", 1, prefix="late"))
 
 
 def test_a_container_of_several_processes_is_ended_as_a_whole(harness: Harness) -> None:
@@ -132,7 +141,7 @@ def test_a_container_of_several_processes_is_ended_as_a_whole(harness: Harness) 
     share = harness.share("crowded", per_node=1, enforcement="Terminate", clients=clients)
     with share, harness.namespace() as tenant:
         names = tenant.neighbours("crowded", 2)
-        start_offender(tenant, "crowd", "crowded", mib=4_000, processes=3)
+        start_offender(tenant, "crowd", "crowded", mib=4_000, processes=3, finally_do="linger")
         finding = wait_finding(harness, "crowd")
         assert (finding["reason"], finding["granted"]) == ("MemoryAboveGrant", GRANTED_MIB)
         wait_until("all are ended", lambda: len(tenant.events_of("crowd", "gpu-error")) == 3, 20)

@@ -42,6 +42,10 @@ UNKNOWN_CONTAINER_SECONDS = 120.0
 does, so a container that it does not show is excused for this long, and not for ever.
 """
 
+KEPT_SECONDS = 10.0
+"""A process whose contexts were ended holds its memory until it exits (measured). So long after its end its container
+may be above its grant by it; then it is signalled."""
+
 Key = tuple[Uuid, ShareName, str, str, str, int]
 """A tuple of (GPU, share, reason, pod uid, container, PID where no pod is known): the same after an agent's restart."""
 
@@ -53,6 +57,8 @@ class Violation:
     `to_end`: the processes to be ended under `enforcement: Terminate`, the newest first. Empty for processes of the
     host, of a pod without a slot, of one whose grant is only assumed or whose way to MPS is missing, and for processes
     that were terminated already. `clients_beside`: if `to_end` are no MPS clients, the MPS clients in their container.
+    `keeping`: the processes that were terminated already and with whose memory the container is above its grant, the
+    newest first; empty where `to_end` may not be ended.
     """
 
     reason: EventReason
@@ -61,15 +67,21 @@ class Violation:
     observed: int
     to_end: tuple[ListedProcess, ...] = ()
     clients_beside: tuple[ListedProcess, ...] = ()
+    keeping: tuple[ListedProcess, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedViolation:
-    """A finding that the latest reading confirms. `to_end`: those of the violation that two readings name."""
+    """A finding that the latest reading confirms. `to_end`: those of the violation that two readings name.
+
+    `to_signal`: those that have kept its memory for KEPT_SECONDS after their end. Then `to_end` are all others of the
+    container: a signal that ends its main process would kill them in mid-kernel.
+    """
 
     finding: Finding
     violation: Violation
     to_end: tuple[ListedProcess, ...]
+    to_signal: tuple[ListedProcess, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,17 +181,24 @@ def _above_grant(usage: Usage, grant: Grant, credible: bool) -> Iterable[Violati
     if len(living) > grant.processes:
         yield Violation(EventReason.TOO_MANY_PROCESSES, usage, grant.processes, len(living), to_end)
     if credible and usage.memory_mib > grant.limit_mib + TOLERANCE_MIB * len(usage.processes):
-        yield Violation(EventReason.MEMORY_ABOVE_GRANT, usage, grant.limit_mib, usage.memory_mib, to_end)
+        ended = newest_first(process for process in usage.processes if process.terminated)
+        keeping = () if usage.by_default else ended
+        yield Violation(
+            EventReason.MEMORY_ABOVE_GRANT, usage, grant.limit_mib, usage.memory_mib, to_end, keeping=keeping
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """`first` and `last`: when its readings were taken. `finding` None: not confirmed yet."""
+    """`first` and `last`: when its readings were taken. `finding` None: not confirmed yet. `kept_since`: the first of
+    the readings in a row in which processes keep memory after their end; None: none does.
+    """
 
     first: float
     last: float
     to_end: frozenset[Identity]
     finding: Finding | None = None
+    kept_since: float | None = None
 
 
 class ViolationTracker:
@@ -246,9 +265,13 @@ class ViolationTracker:
             finding = _finding(violation, wall)
         if finding is not None and any(process.terminated for process in violation.usage.processes):
             finding = finding.model_copy(update={"ended": True})
-        self._cases[key] = _Case(first, now, named, finding)
+        kept_before = known.kept_since if known is not None and lasting else None
+        kept_since = (now if kept_before is None else kept_before) if violation.keeping else None
+        self._cases[key] = _Case(first, now, named, finding, kept_since)
         if finding is None:
             return None
+        if kept_since is not None and now - kept_since >= KEPT_SECONDS:
+            return ConfirmedViolation(finding, violation, violation.to_end, violation.keeping)
         to_end = tuple(process for process in violation.to_end if identity(process) in named_before)
         return ConfirmedViolation(finding, violation, to_end)
 

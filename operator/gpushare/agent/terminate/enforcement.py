@@ -1,10 +1,11 @@
 """Acts on findings: events with both figures and, under `enforcement: Terminate`, the end of the offending processes.
 
-Guarantees: an MPS client is ended through its MPS daemon alone, so that its neighbours go on, and never by a signal: in
-mid-kernel that would end them too, and after the daemon's `0` the client computes no more. A process past MPS gets
-signals only if it belongs to a container with a slot of the share, the MPS daemon does not list it as a client, and the
-MPS clients of its container were terminated before. Processes of the host, and of pods without a slot, are reported and
-never ended.
+Guarantees: an MPS client is ended through its MPS daemon, so that its neighbours go on. One that keeps its memory after
+that, so that its container stays above its grant, gets signals: SIGTERM, then SIGKILL. In mid-kernel a signal would end
+its neighbours, so it comes only after the daemon's `0`, when the client computes no more, and after that of all clients
+of its container. A process past MPS gets signals only if it belongs to a container with a slot of the share, the MPS
+daemon does not list it as a client, and the MPS clients of its container were terminated before. Processes of the host,
+and of pods without a slot, are reported and never ended.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -47,6 +48,7 @@ def violation_requests(
             requests += _past_mps_requests(item, sent, now)
         else:
             requests += (_client_request(item, process) for process in item.to_end)
+            requests += _kept_memory_requests(item, sent, now)
     return requests
 
 
@@ -71,8 +73,8 @@ class ViolationEnforcer:
             self._recorder.resolve(_regarding(finding, self._node), EventReason(finding.reason), _subject(finding))
         for confirmed in judgement.confirmed:
             self._record_finding(confirmed.finding)
-        to_end = [item for item in judgement.confirmed if item.to_end and item.finding.share in terminating]
-        self._executor.submit(violation_requests(to_end, self._executor.sent, self._clock()))
+        strict = [item for item in judgement.confirmed if item.finding.share in terminating]
+        self._executor.submit(violation_requests(strict, self._executor.sent, self._clock()))
 
     def _record_finding(self, finding: Finding) -> None:
         self._recorder.record(
@@ -109,6 +111,30 @@ def _past_mps_requests(
                 signal=number,
                 after=clients,
                 past_mps=True,
+            )
+
+
+def _kept_memory_requests(
+    confirmed: ConfirmedViolation, sent: Callable[[Identity], Mapping[Signals, float]], now: float
+) -> Iterator[TerminationRequest]:
+    """Their contexts were ended, so signals to them cut off no kernel of theirs, and none of the container's others,
+    which are ended before.
+    """
+    usage = confirmed.violation.usage
+    for process in confirmed.to_signal:
+        number = next_signal(now, now, sent(identity(process)), KILL_AFTER_SECONDS)
+        if number is not None:
+            yield TerminationRequest(
+                TerminationReason.VIOLATION,
+                confirmed.finding.uuid,
+                process,
+                _pod(confirmed.finding),
+                f" ({describe(usage)})",
+                f", as GpuShare {confirmed.finding.share} says (enforcement: Terminate): its CUDA contexts were ended, "
+                f"and it keeps its memory: {describe(usage)} still uses {confirmed.violation.observed} MiB of GPU "
+                f"{usage.uuid}, its grant is {confirmed.violation.granted} MiB.",
+                signal=number,
+                after=confirmed.to_end,
             )
 
 

@@ -72,8 +72,8 @@ class TerminationRequest:
 
     @property
     def asks_daemon(self) -> bool:
-        """Whether the GPU's MPS daemon has to answer for it."""
-        return self.signal is None or self.past_mps
+        """Whether the GPU's MPS daemon has to answer for it, or for what comes before it."""
+        return self.signal is None or self.past_mps or bool(self.after)
 
 
 def next_signal(now: float, due: float, sent: Mapping[Signals, float], kill_after: float | None) -> Signals | None:

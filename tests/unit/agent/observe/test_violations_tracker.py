@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.agent.observe.usage import Reading, Usage
-from gpushare.agent.observe.violations import ConfirmedViolation, ViolationTracker
+from gpushare.agent.observe.violations import KEPT_SECONDS, ConfirmedViolation, ViolationTracker
 from gpushare.api.gpunode import MAX_FINDINGS, Finding
 from tests.unit.agent.observed_pods import UUID, process, uid, usage
 
@@ -161,6 +161,54 @@ def test_a_finding_says_that_a_process_was_ended_until_the_process_is_gone() -> 
     assert [finding.ended for finding in loop.tracker.findings()] == [True]
     loop.read(seconds=CLEAR_SECONDS)
     assert loop.tracker.findings() == []
+
+
+KEPT = replace(process(11, 9000), terminated=True)
+"""A process that goes on after the end of its contexts, with memory above the grant."""
+
+
+def test_memory_kept_above_the_grant_ten_seconds_after_the_end_is_signalled() -> None:
+    loop = Loop()
+    loop.until_found(OVER)
+    early = [loop.read(usage(KEPT)) for _ in range(int(KEPT_SECONDS) // 2)]
+    assert [confirmed.to_signal for (confirmed,) in early] == [()] * len(early)
+    (confirmed,) = loop.read(usage(KEPT))
+    assert confirmed.to_signal == (KEPT,)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param(usage(replace(KEPT, memory_mib=4000)), id="within the grant"),
+        pytest.param(usage(KEPT, by_default=True), id="a grant that is only assumed"),
+        pytest.param(usage(process(11, 9000)), id="its contexts were not ended"),
+    ],
+)
+def test_memory_that_no_ended_process_keeps_above_a_grant_is_let_be(kept: Usage) -> None:
+    loop = Loop()
+    loop.until_found(OVER)
+    for _ in range(20):
+        assert not any(confirmed.to_signal for confirmed in loop.read(kept))
+
+
+def test_memory_freed_meanwhile_begins_the_time_anew() -> None:
+    loop = Loop()
+    loop.until_found(OVER)
+    loop.read(usage(KEPT))
+    loop.read(WITHIN)
+    (confirmed,) = loop.read(usage(KEPT), seconds=KEPT_SECONDS)
+    assert confirmed.to_signal == ()
+
+
+def test_ever_new_clients_beside_it_do_not_save_who_keeps_memory() -> None:
+    """Each is named by one reading only; all are ended before the signal, since it may end their container."""
+    loop = Loop()
+    loop.until_found(OVER)
+    for pid in range(12, 12 + int(KEPT_SECONDS) // 2):
+        (confirmed,) = loop.read(usage(KEPT, process(pid)))
+        assert (confirmed.to_end, confirmed.to_signal) == ((), ())
+    (confirmed,) = loop.read(usage(KEPT, process(99)))
+    assert [[each.pid for each in some] for some in (confirmed.to_end, confirmed.to_signal)] == [[99], [11]]
 
 
 def test_each_process_of_the_host_is_a_finding_of_its_own() -> None:

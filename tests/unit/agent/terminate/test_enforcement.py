@@ -3,13 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpushare.agent.observe.usage import Reading, Usage
-from gpushare.agent.observe.violations import ViolationTracker
+from gpushare.agent.observe.usage import ListedProcess, Reading, Usage
+from gpushare.agent.observe.violations import KEPT_SECONDS, ViolationTracker
 from gpushare.agent.terminate.enforcement import KILL_AFTER_SECONDS, ViolationEnforcer
 from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.api.conditions import EventReason
@@ -229,8 +230,8 @@ async def test_a_finding_that_comes_back_is_a_new_occurrence(world: World) -> No
     assert world.events.resolved == [EventReason.MEMORY_ABOVE_GRANT]
 
 
-class NonMpsProcess:
-    """A real process that NVML lists past MPS."""
+class RealProcess:
+    """A real process; `usage` shows it as one that NVML lists past MPS, `client` as an MPS client."""
 
     def __init__(self, stubborn: bool) -> None:
         setup = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" if stubborn else ""
@@ -241,6 +242,7 @@ class NonMpsProcess:
         started = procfs.read_start_time(self.process.pid)
         assert started is not None
         self.usage = usage(process(self.process.pid, 500, mps=False, started=started))
+        self.client = process(self.process.pid, 9000, started=started)
 
     def close(self) -> None:
         self.process.kill()
@@ -248,24 +250,24 @@ class NonMpsProcess:
 
 
 @pytest.fixture
-def non_mps(world: World) -> Iterator[NonMpsProcess]:
+def non_mps(world: World) -> Iterator[RealProcess]:
     world.proc.rmdir()
     world.proc.symlink_to("/proc")
-    process = NonMpsProcess(stubborn=False)
+    process = RealProcess(stubborn=False)
     yield process
     process.close()
 
 
 @pytest.fixture
-def stubborn(world: World) -> Iterator[NonMpsProcess]:
+def stubborn(world: World) -> Iterator[RealProcess]:
     world.proc.rmdir()
     world.proc.symlink_to("/proc")
-    process = NonMpsProcess(stubborn=True)
+    process = RealProcess(stubborn=True)
     yield process
     process.close()
 
 
-async def test_a_process_past_mps_gets_sigterm(world: World, non_mps: NonMpsProcess) -> None:
+async def test_a_process_past_mps_gets_sigterm(world: World, non_mps: RealProcess) -> None:
     await world.read(non_mps.usage)
     assert non_mps.process.wait(10) == -15
     assert world.events.reasons() == ["NotAnMpsClient", "ProcessEnded"]
@@ -273,8 +275,8 @@ async def test_a_process_past_mps_gets_sigterm(world: World, non_mps: NonMpsProc
     assert world.daemon.asked == []
 
 
-async def test_mps_clients_of_a_container_are_ended_before_its_signal(world: World, non_mps: NonMpsProcess) -> None:
-    client = NonMpsProcess(stubborn=False)
+async def test_mps_clients_of_a_container_are_ended_before_its_signal(world: World, non_mps: RealProcess) -> None:
+    client = RealProcess(stubborn=False)
     listed = process(client.process.pid, 500, started=client.usage.processes[0].started)
     await world.read(non_mps.usage, usage(listed))
     assert non_mps.process.poll() is None
@@ -286,39 +288,90 @@ async def test_mps_clients_of_a_container_are_ended_before_its_signal(world: Wor
     client.close()
 
 
-async def test_a_process_that_ignores_sigterm_gets_sigkill_later(world: World, stubborn: NonMpsProcess) -> None:
+async def test_a_process_that_ignores_sigterm_gets_sigkill_later(world: World, stubborn: RealProcess) -> None:
     await world.read(stubborn.usage, times=3)
     assert stubborn.process.poll() is None
     await world.read(stubborn.usage, times=1, seconds=KILL_AFTER_SECONDS)
     assert stubborn.process.wait(10) == -9
 
 
-async def test_audit_leaves_a_process_past_mps_alone(world: World, non_mps: NonMpsProcess) -> None:
+async def test_audit_leaves_a_process_past_mps_alone(world: World, non_mps: RealProcess) -> None:
     await world.read(non_mps.usage, times=5, terminating=False)
     assert non_mps.process.poll() is None
 
 
-async def test_no_signal_reaches_a_client_that_the_daemon_knows(world: World, non_mps: NonMpsProcess) -> None:
+async def test_no_signal_reaches_a_client_that_the_daemon_knows(world: World, non_mps: RealProcess) -> None:
     """An NVML that does not tell MPS clients apart must not end them all."""
     world.daemon.known = [non_mps.process.pid]
     await world.read(non_mps.usage, times=5)
     assert non_mps.process.poll() is None
 
 
-async def test_no_signal_is_sent_while_the_daemon_does_not_list_its_clients(
-    world: World, non_mps: NonMpsProcess
-) -> None:
+async def test_no_signal_is_sent_while_the_daemon_does_not_list_its_clients(world: World, non_mps: RealProcess) -> None:
     world.daemon.error = ControlTimeoutError("no answer")
     await world.read(non_mps.usage, times=5)
     assert non_mps.process.poll() is None
 
 
-async def test_without_a_daemon_no_process_is_its_client(world: World, non_mps: NonMpsProcess) -> None:
+async def test_without_a_daemon_no_process_is_its_client(world: World, non_mps: RealProcess) -> None:
     world.daemon.error = NoDaemonError("no daemon")
     await world.read(non_mps.usage)
     assert non_mps.process.wait(10) == -15
 
 
-async def test_no_signal_reaches_a_later_process_of_the_same_pid(world: World, non_mps: NonMpsProcess) -> None:
+async def test_no_signal_reaches_a_later_process_of_the_same_pid(world: World, non_mps: RealProcess) -> None:
     await world.read(usage(process(non_mps.process.pid, 500, mps=False, started=1)), times=5)
     assert non_mps.process.poll() is None
+
+
+async def keep(world: World, kept: ListedProcess, seconds: float = KEPT_SECONDS + 2) -> None:
+    """`kept` is ended for its memory, and goes on with it for `seconds`."""
+    world.daemon.known = [kept.pid]
+    await world.read(usage(kept))
+    await world.read(usage(replace(kept, terminated=True)), times=int(seconds) // 2)
+
+
+async def test_a_process_that_keeps_its_memory_after_its_end_is_signalled(world: World, non_mps: RealProcess) -> None:
+    await keep(world, non_mps.client)
+    assert non_mps.process.wait(10) == -15
+    assert world.daemon.asked == [non_mps.process.pid]
+    assert world.events.reasons() == ["MemoryAboveGrant", "ClientTerminated", "ProcessEnded"]
+    note = world.events.first(EventReason.PROCESS_ENDED).note
+    assert "Sent SIGTERM" in note
+    assert "still uses 9000 MiB" in note
+    assert "its grant is 8192 MiB" in note
+
+
+async def test_one_that_keeps_its_memory_and_ignores_sigterm_is_killed(world: World, stubborn: RealProcess) -> None:
+    await keep(world, stubborn.client)
+    ended = usage(replace(stubborn.client, terminated=True))
+    await world.read(ended, times=int(KILL_AFTER_SECONDS) // 2 - 1)
+    assert stubborn.process.poll() is None
+    await world.read(ended, times=1)
+    assert stubborn.process.wait(10) == -9
+
+
+async def test_no_signal_comes_before_the_time_or_after_a_free(world: World, non_mps: RealProcess) -> None:
+    await keep(world, non_mps.client, seconds=KEPT_SECONDS - 2)
+    freed = usage(replace(non_mps.client, memory_mib=400, terminated=True))
+    await world.read(freed, times=20)
+    assert non_mps.process.poll() is None
+
+
+async def test_audit_signals_nobody_who_keeps_memory(world: World, non_mps: RealProcess) -> None:
+    await world.read(usage(replace(non_mps.client, terminated=True)), times=20, terminating=False)
+    assert non_mps.process.poll() is None
+
+
+async def test_no_signal_comes_before_the_end_of_the_clients_beside(world: World, non_mps: RealProcess) -> None:
+    """It may end their container's main process, and so kill them in mid-kernel."""
+    beside = RealProcess(stubborn=False)
+    await keep(world, non_mps.client, seconds=KEPT_SECONDS)
+    both = usage(replace(non_mps.client, terminated=True), beside.client)
+    await world.read(both, times=5)
+    assert non_mps.process.poll() is None
+    world.daemon.known.append(beside.process.pid)
+    await world.read(both)
+    assert non_mps.process.wait(10) == -15
+    assert beside.process.poll() is None
+    beside.close()
