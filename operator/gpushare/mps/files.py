@@ -7,7 +7,6 @@ made anew after a reboot anyway.
 """
 
 import os
-import stat
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic
 
 from gpushare.mps.wire import InvalidError, Model, WireModel, decode, encode
+from gpushare.process.bounded_read import BoundExceededError, read_regular
 
 MAX_BYTES = 256 * 1024
 """More than any file of ours holds; a larger one is not ours."""
@@ -91,28 +91,16 @@ def file_version(path: Path) -> FileVersion | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def _open(path: str, flags: int) -> int:
-    """Waits for nobody at the other end of a pipe, and follows no link: some directories are the broker's, which has no
-    other right on the node.
-    """
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
-
-
 def read_model(path: Path, model: type[Model]) -> Read[Model]:
     """The JSON in `path` as `model`. Never raises, whatever the file is or contains."""
     try:
-        with open(path, "rb", buffering=0, opener=_open) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                return Read(None, f"{path} is no file")
-            # Not MAX_BYTES for each file of a few hundred bytes: an agent reads dozens of them each second.
-            content = file.read(min(status.st_size, MAX_BYTES) + 1)
+        content = read_regular(path, MAX_BYTES)
     except FileNotFoundError:
         return Read(None, f"{path} is not there", absent=True)
+    except BoundExceededError:
+        return Read(None, f"{path} is larger than {MAX_BYTES} bytes")
     except OSError as error:
         return Read(None, f"{path} cannot be read: {error.strerror or error}")
-    if len(content) > MAX_BYTES:
-        return Read(None, f"{path} is larger than {MAX_BYTES} bytes")
     try:
         return Read(decode(content, model))
     except InvalidError as error:

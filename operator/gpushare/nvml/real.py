@@ -19,10 +19,13 @@ from typing import Any, TypeVar
 
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import GpuInfo, GpuList, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
+from gpushare.process.bounded_read import read_text
 
 MIB = 1024 * 1024
 MOST_LINKED = 16
 """GPUs of a node among which NVLink is asked for: NVML answers for each pair."""
+MAX_PROCESSES = 4096
+"""The processes on one GPU; each takes some hundred MiB of it."""
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 T = TypeVar("T")
 
@@ -176,7 +179,7 @@ class PynvmlNvml:
         bus_id = str(self._ask(lambda: self._lib.nvmlDeviceGetPciInfo(handle).busId)).lower()
         domain, _, rest = bus_id.partition(":")
         try:
-            node = int((self._pci_devices / f"{domain[-4:]}:{rest}" / "numa_node").read_text())
+            node = int(read_text(self._pci_devices / f"{domain[-4:]}:{rest}" / "numa_node"))
         except (OSError, ValueError):
             return None
         return node if node >= 0 else None
@@ -205,10 +208,14 @@ class PynvmlNvml:
         return self._ask(self._lib.nvmlDeviceGetHandleByUUID, uuid)
 
     def _newest(self, name: str, handle: Any) -> Iterable[Any]:
-        """Calls the newest version of `name` that the driver has; empty if it has none."""
+        """Calls the newest version of `name` that the driver has; empty if it has none. NvmlError: a list that no GPU
+        has room for.
+        """
         for version in ("_v3", "_v2"):
             answer = self._ask_or(None, getattr(self._lib, name + version), handle)
             if answer is not None:
+                if len(answer) > MAX_PROCESSES:
+                    raise NvmlError(f"{name} lists {len(answer)} processes, more than {MAX_PROCESSES}")
                 return list(answer)
         return []
 

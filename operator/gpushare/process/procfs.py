@@ -4,7 +4,8 @@ Covers cgroup v1 and v2, the cgroupfs and systemd drivers, containerd, CRI-O and
 `kubepods` and paths seen from inside a cgroup namespace. A process that left its pod's cgroup belongs to no pod.
 
 Guarantees: no name of a process is an error, although a process chooses its name freely, of any bytes; of the bytes
-that could end a line the kernel escapes the newline alone, so files are not read in text mode.
+that could end a line the kernel escapes the newline alone, so files are not read in text mode. What a function returns
+as None is gone; an OSError is of a process that may well run, and of which nothing is known.
 """
 
 import os
@@ -12,6 +13,8 @@ import re
 from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from gpushare.process.bounded_read import GONE, read_start, read_text
 
 PROC = Path("/proc")
 
@@ -21,7 +24,6 @@ _POD = re.compile(rf"^(?:(?:[^/]*-)?kubepods(?:-besteffort|-burstable)?-)?pod{_U
 _CONTAINER = re.compile(r"^(?:cri-containerd-|crio-|docker-)?(?P<id>[0-9a-f]{64})(?:\.scope)?$")
 MAX_ENVIRONMENT_BYTES = 4 * 1024 * 1024
 """More than the kernel gives a program with the usual limit of its stack."""
-_READ_BYTES = 64 * 1024
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _STATE, _THREADS, _START_TIME = 3, 20, 22
 """Field numbers in /proc/PID/stat (proc(5)), counted from 1."""
@@ -36,10 +38,10 @@ class Owner:
 
 
 def read_start_time(pid: int, proc: Path = PROC) -> int | None:
-    """Clock ticks since boot. None: there is no such process (any more)."""
+    """Clock ticks since boot. None: there is no such process (any more). OSError: that is not known."""
     try:
         return start_time(read_text(proc / str(pid) / "stat"))
-    except OSError:
+    except GONE:
         return None
 
 
@@ -47,7 +49,7 @@ def read_start_of_running(pid: int, proc: Path = PROC) -> int | None:
     """The same as `read_start_time`, and None for a process that has ended and that its parent has not waited for."""
     try:
         stat = read_text(proc / str(pid) / "stat")
-    except OSError:
+    except GONE:
         return None
     # A process whose first thread alone has ended is shown as Z, too, and runs.
     ended = _field(stat, _STATE) in "ZX" and int(_field(stat, _THREADS)) <= 1
@@ -55,10 +57,10 @@ def read_start_of_running(pid: int, proc: Path = PROC) -> int | None:
 
 
 def read_owners(pid: int, proc: Path = PROC) -> tuple[Owner, ...] | None:
-    """The same as `owners_of`. None: there is no such process (any more)."""
+    """The same as `owners_of`. None: there is no such process (any more). OSError: that is not known."""
     try:
         return owners_of(read_text(proc / str(pid) / "cgroup"))
-    except OSError:
+    except GONE:
         return None
 
 
@@ -67,8 +69,7 @@ def read_environment(pid: int, wanted: Collection[str], proc: Path = PROC) -> di
     as getenv(3) has it. None: it has ended, or may not be read. Blocks while the process' memory is locked.
     """
     try:
-        with (proc / str(pid) / "environ").open("rb") as file:
-            content = file.read(MAX_ENVIRONMENT_BYTES)
+        content = read_start(proc / str(pid) / "environ", MAX_ENVIRONMENT_BYTES)
     except OSError:
         return None
     environment: dict[str, str] = {}
@@ -77,18 +78,6 @@ def read_environment(pid: int, wanted: Collection[str], proc: Path = PROC) -> di
         if separator and name in wanted:
             environment.setdefault(name, value)
     return environment
-
-
-def read_text(file: Path) -> str:
-    """A file of /proc, of any bytes; text mode would end lines at carriage returns too. OSError: it is gone.
-
-    Half the time of `Path.read_bytes`: each attach waits for some of these.
-    """
-    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return b"".join(iter(lambda: os.read(descriptor, _READ_BYTES), b"")).decode(errors="replace")
-    finally:
-        os.close(descriptor)
 
 
 def owners_of(cgroup: str) -> tuple[Owner, ...]:

@@ -2,13 +2,15 @@
 
 Guarantees: a caller has at most one call under way; while one hangs, later ones are refused at once. A call into the
 driver cannot be cancelled, so a hanging one keeps its thread: a daemon thread, which does not keep the process from
-ending.
+ending. One that reads files (`bounded_read`) reads no more of them once its time is over.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from gpushare.process.bounded_read import reading_until
 from gpushare.process.threads import start_thread
 
 P = ParamSpec("P")
@@ -59,10 +61,13 @@ class BlockingCaller:
             else:
                 future.set_result(result)  # type: ignore[arg-type]
 
+        deadline = time.monotonic() + self._seconds
+
         def body() -> None:
             result, error = None, None
             try:
-                result = function(*args, **kwargs)
+                with reading_until(deadline):
+                    result = function(*args, **kwargs)
             except BaseException as caught:  # noqa: BLE001 - handed to the awaiting task
                 error = caught
             if not loop.is_closed():

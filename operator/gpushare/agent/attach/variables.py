@@ -7,6 +7,7 @@ variable cannot widen anything: the server's own limit is the grant's while the 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,8 +68,9 @@ def read_environments(arrivals: Iterable[Arrival], proc: Path) -> dict[int, dict
     environments = {}
     for arrival in arrivals:
         environment = read_environment(arrival.pid, LIMIT_VARIABLES, proc)
-        if environment and owner_among(read_owners(arrival.pid, proc) or (), {arrival.pod_uid}) is not None:
-            environments[arrival.pid] = environment
+        with suppress(OSError):  # whose process it is now is not known
+            if environment and owner_among(read_owners(arrival.pid, proc) or (), {arrival.pod_uid}) is not None:
+                environments[arrival.pid] = environment
     return environments
 
 

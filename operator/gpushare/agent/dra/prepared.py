@@ -25,6 +25,7 @@ from gpushare.grant.model import Grant
 from gpushare.kube.client import Object
 from gpushare.kube.pods import has_ended
 from gpushare.mps.files import MAX_BYTES, write_text
+from gpushare.process.bounded_read import BoundExceededError, read_bytes
 
 LOG = logging.getLogger(__name__)
 
@@ -194,10 +195,10 @@ class PreparedClaims:
     def _read(self, path: Path) -> None:
         try:
             self._hold(_read(path))
+        except (BoundExceededError, ValueError, KeyError, TypeError, AttributeError) as error:
+            LOG.warning("CDI spec %s is ignored: %s", path, error)
         except OSError as error:
             self.unread = str(error)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            LOG.warning("CDI spec %s is ignored: %s", path, error)
 
     def _path(self, claim_uid: str) -> Path:
         return self._directory / f"{PREFIX}{claim_uid}{SUFFIX}"
@@ -244,8 +245,7 @@ def _device_name(claim_uid: str, request: str) -> str:
 
 
 def _read(path: Path) -> PreparedClaim:
-    with path.open("rb") as file:
-        body = json.loads(file.read(MAX_BYTES))
+    body = json.loads(read_bytes(path, MAX_BYTES))
     uid = path.name[len(PREFIX) : -len(SUFFIX)]
     annotations = body["annotations"]
     parts = tuple(_read_part(device) for device in body["devices"])

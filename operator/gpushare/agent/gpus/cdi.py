@@ -12,12 +12,15 @@ from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.api import names
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.files import FileVersion, file_version, write_text
+from gpushare.process.bounded_read import read_start, read_text
 
 CDI_VERSION = "0.6.0"
 """Old enough for containerd 1.7 and CRI-O 1.28; hostPath of device nodes needs 0.5.0."""
 
 PREFIX = names.CDI_KIND.replace("/", "-") + "-"
 SUFFIX = ".json"
+MAX_SPEC_BYTES = 256 * 1024
+"""More than a spec of ours has, with every library of a driver."""
 MODES = ("Auto", "Always", "Never")
 
 
@@ -81,7 +84,7 @@ class Gate:
 
     def text(self) -> str:
         """All that is in the specs. OSError: they cannot be read."""
-        return "".join(self._path(uuid).read_text() for uuid in sorted(self.uuids()))
+        return "".join(read_text(self._path(uuid), MAX_SPEC_BYTES) for uuid in sorted(self.uuids()))
 
     def open(self, uuid: Uuid, desired: dict[str, Any]) -> None:
         path = self._path(uuid)
@@ -89,7 +92,7 @@ class Gate:
         if version is not None and self._found.get(uuid) == (version, desired):
             return
         text = json.dumps(desired, indent=1)
-        if version is not None and path.is_file() and path.read_bytes() == text.encode():
+        if version is not None and path.is_file() and read_start(path, len(text) + 1) == text.encode():
             self._found[uuid] = version, desired
             return
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from gpushare.process.bounded_read import read_start
+
 LIBRARY_DIRS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -174,8 +176,7 @@ def _programs(mount: Path, folder: str) -> dict[str, str]:
 
 def _is_program(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            return file.read(len(ELF)) == ELF
+        return read_start(path, len(ELF)) == ELF
     except OSError:
         return False
 

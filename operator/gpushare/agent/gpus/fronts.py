@@ -13,10 +13,12 @@ from pathlib import Path
 
 from gpushare.agent.gpus.container_labels import Label, open_to_containers
 from gpushare.mps.files import write_bytes
+from gpushare.process.bounded_read import read_bytes, read_start
 
 Fronts = Mapping[str, str]
 """SONAME of a driver's library -> path on the node of what lies in front of it."""
 
+MAX_LIBRARY_BYTES = 4 * 1024 * 1024
 SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 
 
@@ -43,7 +45,7 @@ class FrontLibraries:
                     shutil.rmtree(version)
 
     def _deliver(self) -> dict[str, str]:
-        contents = {soname: (self._source / soname).read_bytes() for soname in SONAMES}
+        contents = {soname: read_bytes(self._source / soname, MAX_LIBRARY_BYTES) for soname in SONAMES}
         digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents.values()))
         version = self._directory / digest.hexdigest()[:16]
         version.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -51,6 +53,6 @@ class FrontLibraries:
         for soname, content in contents.items():
             path = version / soname
             # A power cut may have left less of a file than was written.
-            if not path.is_file() or path.read_bytes() != content:
+            if not path.is_file() or read_start(path, len(content) + 1) != content:
                 write_bytes(path, content, mode=0o644)
         return {soname: str(version / soname) for soname in SONAMES}

@@ -270,7 +270,7 @@ class UsageReader:
         """A process of each container without mounts, by GPU; empty while /proc is searched for longer than it may."""
         try:
             unmounted = await self._mounts_caller.call(self._mounts.unmounted, running)
-        except HungError as error:
+        except (HungError, OSError) as error:
             self._problems.log("%s", error)
             return {}
         self._problems.clear()

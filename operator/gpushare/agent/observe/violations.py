@@ -360,7 +360,7 @@ class UsageMonitor:
             self._tracker = ViolationTracker(before(), self._clock(), self._clear_seconds, self._apart_seconds)
         try:
             readings = await self._reader.read(sources)
-        except HungError as error:
+        except (HungError, OSError) as error:
             self._problems.log("the processes on the GPUs are not known: %s", error)
             return []
         self._problems.clear()

@@ -1,15 +1,17 @@
 """Which signals end a process, as /proc shows it. Nothing but `proc` is read."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gpushare.process.procfs import PROC, TICKS_PER_SECOND, Owner, owners_of, read_start_time, read_text, start_time
+from gpushare.process.bounded_read import GONE, lines, read_start
+from gpushare.process.procfs import PROC, TICKS_PER_SECOND, Owner, read_owners, read_start_time
 
 MAX_ANCESTORS = 32
 MAX_COMMAND_BYTES = 4096
-
+_OF_ANCESTORS = ("PPid", "NSpid", "SigBlk", "SigIgn", "SigCgt")
 
 Identity = tuple[int, int]
 """(PID, start time in clock ticks since boot): no later process of the same PID has it."""
@@ -61,60 +63,79 @@ def started_at(process: ProcessIdentity) -> float:
 
 
 def is_alive(process: ProcessIdentity, proc: Path = PROC) -> bool:
-    """Whether this very process still has an entry in /proc."""
+    """Whether this very process still has an entry in /proc. OSError: that is not known."""
     return read_start_time(process.pid, proc) == process.started
 
 
 def read(pid: int, proc: Path = PROC) -> Process | None:
-    """The process; None: there is none (any more)."""
-    directory = proc / str(pid)
-    try:
-        started = start_time(read_text(directory / "stat"))
-        caught = caught_signals(read_text(directory / "status"))
-        owners = owners_of(read_text(directory / "cgroup"))
-    except OSError:
+    """The process; None: there is none (any more). OSError: that is not known."""
+    started = read_start_time(pid, proc)
+    status = None if started is None else read_status(pid, ("SigCgt",), proc)
+    owners = None if status is None else read_owners(pid, proc)
+    if started is None or status is None or owners is None:
         return None
-    return Process(pid, started, caught, owners)
+    return Process(pid, started, caught_signals(status), owners)
 
 
 def read_all(pids: Iterable[int], proc: Path) -> list[Process]:
-    """The ones of `pids` that exist."""
-    processes = (read(pid, proc) for pid in pids)
-    return [process for process in processes if process is not None]
+    """The ones of `pids` that exist, without those of which that is not known: observation reports these (`usage`), and
+    they keep nobody from knowing the others.
+    """
+    known = []
+    for pid in pids:
+        with suppress(OSError):
+            if (process := read(pid, proc)) is not None:
+                known.append(process)
+    return known
 
 
 def read_has_mount(pid: int, path: str, proc: Path = PROC) -> bool | None:
-    """Whether the process sees a mount at `path`. None: there is no such process (any more)."""
+    """Whether the process sees a mount at `path`. None: it has ended, or that is not known within the bounds."""
     try:
-        return has_mount(read_text(proc / str(pid) / "mountinfo"), path)
+        return any(line.split(b" ")[4:5] == [path.encode()] for line in lines(proc / str(pid) / "mountinfo"))
     except OSError:
         return None
 
 
 def read_words(pid: int, proc: Path = PROC) -> list[str]:
-    """The beginning of its command line, of up to MAX_COMMAND_BYTES: a process may have megabytes of it. OSError: it is
-    gone.
+    """The beginning of its command line, of up to MAX_COMMAND_BYTES: a process chooses how long it is. OSError: it is
+    gone, or that is not known.
     """
-    with (proc / str(pid) / "cmdline").open("rb") as file:
-        return [word.decode(errors="replace") for word in file.read(MAX_COMMAND_BYTES).split(b"\0") if word]
+    content = read_start(proc / str(pid) / "cmdline", MAX_COMMAND_BYTES)
+    return [word.decode(errors="replace") for word in content.split(b"\0") if word]
+
+
+def read_status(pid: int, wanted: Collection[str], proc: Path = PROC) -> dict[str, str] | None:
+    """The `wanted` fields of /proc/PID/status, as far as it has them. None: there is no such process (any more).
+
+    Read up to the last of them: before the masks of signals are the process' groups, 65,536 at most. OSError: they are
+    not known.
+    """
+    fields: dict[str, str] = {}
+    try:
+        for line in lines(proc / str(pid) / "status"):
+            name, separator, value = line.decode(errors="replace").partition(":")
+            if separator and name in wanted:
+                fields.setdefault(name, value.strip())
+                if len(fields) == len(wanted):
+                    break
+    except GONE:
+        return None
+    return fields
 
 
 def ancestors(pid: int, owner: Owner, number: int, proc: Path = PROC) -> list[Ancestor]:
     """The ancestors of a process within its own container, the parent first. One that has ended meanwhile ends the
     list.
 
-    `number`: the signal that they are judged by.
+    `number`: the signal that they are judged by. OSError: they are not known.
     """
     listed: list[Ancestor] = []
-    parent = _parent(pid, proc)
+    parent = int((read_status(pid, ("PPid",), proc) or {}).get("PPid", "0"))
     while parent > 1 and len(listed) < MAX_ANCESTORS:
-        try:
-            if owner not in owners_of(read_text(proc / str(parent) / "cgroup")):
-                break
-            status = read_text(proc / str(parent) / "status")
-        except OSError:
+        fields = read_status(parent, _OF_ANCESTORS, proc) if owner in (read_owners(parent, proc) or ()) else None
+        if fields is None:
             break
-        fields = dict(line.split(":", 1) for line in status.split("\n") if ":" in line)
         listed.append(_ancestor(parent, fields, number))
         parent = int(fields.get("PPid", "0"))
     return listed
@@ -138,36 +159,18 @@ def fatal_ancestor(ancestors: Sequence[Ancestor]) -> int | None:
     return next((ancestor.pid for ancestor in ancestors if not ancestor.acts and not ancestor.ignores), None)
 
 
-def has_mount(mountinfo: str, path: str) -> bool:
-    """Whether something is mounted at `path`, from the text of /proc/PID/mountinfo (proc(5))."""
-    return any(line.split(" ")[4:5] == [path] for line in mountinfo.split("\n"))
-
-
-def caught_signals(status: str) -> int:
-    """The mask, from the text of /proc/PID/status, of the signals with a handler of the process' own (SigCgt)."""
-    for line in status.split("\n"):
-        if line.startswith("SigCgt:"):
-            return int(line.removeprefix("SigCgt:"), 16)
-    return 0
+def caught_signals(status: Mapping[str, str]) -> int:
+    """The mask, of the fields of /proc/PID/status, of the signals with a handler of the process' own (SigCgt)."""
+    return int(status.get("SigCgt", "0"), 16)
 
 
 def _has(mask: int, number: int) -> bool:
     return bool(mask >> (number - 1) & 1)
 
 
-def _ancestor(pid: int, status: dict[str, str], number: int) -> Ancestor:
+def _ancestor(pid: int, status: Mapping[str, str], number: int) -> Ancestor:
     def has(mask: str) -> bool:
         return _has(int(status.get(mask, "0"), 16), number)
 
     inside = status.get("NSpid", "").split()
     return Ancestor(pid, has("SigCgt") or has("SigBlk"), has("SigIgn"), inside[-1:] == ["1"])
-
-
-def _parent(pid: int, proc: Path) -> int:
-    try:
-        for line in read_text(proc / str(pid) / "status").split("\n"):
-            if line.startswith("PPid:"):
-                return int(line.removeprefix("PPid:"))
-    except OSError:
-        pass
-    return 0

@@ -11,6 +11,7 @@ from gpushare.api.gpunode import Uuid
 from gpushare.mps.files import ModelFiles, read_model, write_model, write_text
 from gpushare.mps.layout import BROKER_UID, GpuDir, gpu_dirs
 from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon
+from gpushare.process.bounded_read import read_text
 
 LOG = logging.getLogger(__name__)
 
@@ -111,7 +112,7 @@ def write_wanted(directory: GpuDir, wanted: DesiredDaemon) -> None:
 def original_mode(directory: GpuDir) -> ComputeMode | None:
     """The compute mode that was found before the GPU was taken; None: it was never changed."""
     try:
-        return ComputeMode(directory.original_mode.read_text().strip())
+        return ComputeMode(read_text(directory.original_mode).strip())
     except (OSError, ValueError):
         return None
 

@@ -133,7 +133,7 @@ class DepartureGuard:
         caller = self._callers.setdefault(uuid, BlockingCaller(f"MPS clients of GPU {uuid}", NVML_SECONDS))
         try:
             clients = await caller.call(self._departing, uuid, self._departures)
-        except (NvmlError, HungError) as error:
+        except (NvmlError, HungError, OSError) as error:
             self._executor.note(TerminationReason.DEPARTURE, uuid, str(error), "read")
             return
         self._executor.note(TerminationReason.DEPARTURE, uuid, "", "read")

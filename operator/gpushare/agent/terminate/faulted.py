@@ -159,7 +159,7 @@ class FaultedClientReaper:
             elif not await caller.call(self._any_runs, self._signalled[uuid]):
                 self._record_end(uuid)
             self._executor.note(TerminationReason.FAULT, uuid, "", "read")
-        except HungError as error:
+        except (HungError, OSError) as error:
             self._executor.note(TerminationReason.FAULT, uuid, str(error), "read")
 
     def _request_ends(self, fault: GpuFault, clients: Collection[Process]) -> None:

@@ -97,7 +97,7 @@ class MaxWaitEnforcer:
         caller = self._callers.setdefault(uuid, BlockingCaller(f"MPS clients of GPU {uuid}", NVML_SECONDS))
         try:
             clients = await caller.call(self._clients, uuid)
-        except (NvmlError, HungError) as error:
+        except (NvmlError, HungError, OSError) as error:
             self._executor.note(TerminationReason.MAX_WAIT, uuid, str(error), "read")
             return
         self._executor.note(TerminationReason.MAX_WAIT, uuid, "", "read")

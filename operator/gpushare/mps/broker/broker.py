@@ -49,6 +49,7 @@ from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.terminations import TerminationFile, was_asked
 from gpushare.mps.wire import GpuGrants, RefusedAttach
 from gpushare.process import procfs
+from gpushare.process.bounded_read import read_text
 from gpushare.process.procfs import Owner
 from gpushare.process.time_limit import within
 
@@ -69,8 +70,14 @@ CLOSE_SECONDS = 6.0
 
 
 def read_cluster_owners(pid: int) -> Sequence[Owner] | None:
-    """The owners of a process in this cluster, where it runs in a pod of another."""
-    owners = procfs.read_owners(pid)
+    """The owners of a process in this cluster, where it runs in a pod of another. Of a process of which they are not
+    known none, so it gets no part of anybody's.
+    """
+    try:
+        owners = procfs.read_owners(pid)
+    except OSError as error:
+        LOG.warning("the pod of PID %d is not known: %s", pid, error)
+        return ()
     return None if owners is None else procfs.within_cluster(owners, _own_owners())
 
 
@@ -110,7 +117,7 @@ async def serve(
 def _lets_in(gpu: GpuDir, share: str) -> bool:
     """OSError: that cannot be read now."""
     try:
-        return gpu.client_control.exists() and gpu.client_share.read_text() == share
+        return gpu.client_control.exists() and read_text(gpu.client_share) == share
     except (FileNotFoundError, NotADirectoryError):
         return False
 

@@ -23,8 +23,9 @@ class _Stalls:
 
 
 class AttachedClients:
-    """The attached clients of one GPU. `started`: when a process started, in ticks; None: it has ended. `clock`:
-    seconds."""
+    """The attached clients of one GPU. `started`: when a process started, in ticks; None: it has ended; OSError: that
+    is not known, and then it counts as living. `clock`: seconds.
+    """
 
     def __init__(self, started: Callable[[int], int | None], clock: Callable[[], float]) -> None:
         self._started = started
@@ -40,7 +41,7 @@ class AttachedClients:
                 self.add(container, pid)
 
     def add(self, container: Container, pid: int) -> bool:
-        """The process attaches. True: it is a new one of its container."""
+        """The process attaches. True: it is a new one of its container. OSError: when it started is not known."""
         started = self._started(pid)
         if started is None:
             return False
@@ -85,7 +86,13 @@ class AttachedClients:
 
     def _living(self, container: Container) -> dict[Identity, int]:
         known = self._attached.get(container, {})
-        return {identity: times for identity, times in known.items() if self._started(identity[0]) == identity[1]}
+        return {identity: times for identity, times in known.items() if self._lives(identity)}
+
+    def _lives(self, identity: Identity) -> bool:
+        try:
+            return self._started(identity[0]) == identity[1]
+        except OSError:
+            return True
 
     def _keep(self, container: Container, living: dict[Identity, int]) -> None:
         if living:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from gpushare.process.bounded_read import read_end
+
 LOG = logging.getLogger(__name__)
 MAX_BYTES = 4 * 1024 * 1024
 """The size of each log; one older file of the same size is kept. 4 MiB hold some 2,000 clients."""
@@ -34,7 +36,7 @@ class DaemonLog:
         self._path = directory / "control.log"
         self._mark = 0
 
-    def open(self) -> BinaryIO:
+    def append(self) -> BinaryIO:
         """A file for a daemon to append to. `last_relevant_line` ignores earlier lines from now on."""
         self._directory.mkdir(mode=0o700, exist_ok=True)
         self.mark()
@@ -77,8 +79,6 @@ class DaemonLog:
     def _tail(self) -> list[str]:
         size = self.size()
         try:
-            with self._path.open("rb") as log:
-                log.seek(max(0, min(self._mark, size), size - _TAIL_BYTES))
-                return log.read(_TAIL_BYTES).decode(errors="replace").splitlines()
+            return read_end(self._path, min(self._mark, size), _TAIL_BYTES).decode(errors="replace").splitlines()
         except OSError:  # such as EIO: the daemon is looked after without its words
             return []

@@ -19,13 +19,15 @@ from gpushare.mps.control_v3 import SERVER
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.protocol import MpsProtocol
 from gpushare.mps.supervisor.daemon_log import DaemonLog
+from gpushare.process.bounded_read import GONE, read_bytes, read_start, read_text
+from gpushare.process.procfs import MAX_ENVIRONMENT_BYTES, PROC
 from gpushare.process.threads import start_thread
 
 LOG = logging.getLogger(__name__)
 PID_FILE = f"{PROGRAM}.pid"
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
-_GONE = (FileNotFoundError, ProcessLookupError)
-"""How /proc says that a process has ended; any other error says nothing of it."""
+MAX_COMMAND_BYTES = 4096
+"""More than the program and its first arguments have. A process chooses its command line, and how long it is."""
 _ARGUMENTS = {MpsProtocol.V2: ("-f", "-multiuser-server"), MpsProtocol.V3: ("-p", "3", "-f", "-m")}
 _LEFT_BEHIND = ("control", "control_privileged", "control_lock", "log", PID_FILE)
 
@@ -71,7 +73,7 @@ class DaemonProcess:
         program = str(self._bin_dir / PROGRAM) if self._bin_dir else PROGRAM
         self._adopted = None
         self.protocol = protocol
-        with self._log.open() as log:
+        with self._log.append() as log:
             try:
                 self._child = subprocess.Popen(
                     [program, *_ARGUMENTS[protocol]],
@@ -98,7 +100,7 @@ class DaemonProcess:
         OSError: that cannot be read now.
         """
         try:
-            pid = int((self._gpu.pipe / PID_FILE).read_text())
+            pid = int(read_text(self._gpu.pipe / PID_FILE))
         except (FileNotFoundError, ValueError):
             return None
         start = _start_time(pid)
@@ -136,7 +138,7 @@ def kill_server(pid: int) -> bool:
 def command_name(pid: int) -> str:
     """The process's own name, at most 15 characters; empty if the process has gone."""
     try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        return read_text(PROC / str(pid) / "comm").strip()
     except OSError:
         return ""
 
@@ -150,7 +152,7 @@ def _is_daemon_of(pid: int, pipe: Path) -> bool:
     if PROGRAM not in _program_names(pid):
         return False
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        environment = read_bytes(PROC / str(pid) / "environ", MAX_ENVIRONMENT_BYTES).split(b"\0")
     except OSError:
         return False
     return f"CUDA_MPS_PIPE_DIRECTORY={pipe}".encode() in environment
@@ -158,7 +160,7 @@ def _is_daemon_of(pid: int, pipe: Path) -> bool:
 
 def _protocol_of(pid: int) -> MpsProtocol:
     """The protocol by the arguments that `start` gives a daemon. OSError: they cannot be read now."""
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    words = read_start(PROC / str(pid) / "cmdline", MAX_COMMAND_BYTES).split(b"\0")
     return MpsProtocol.V3 if any(pair == (b"-p", b"3") for pair in pairwise(words)) else MpsProtocol.V2
 
 
@@ -167,8 +169,8 @@ def _program_names(pid: int) -> set[str]:
     cannot be read now.
     """
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except _GONE:
+        words = read_start(PROC / str(pid) / "cmdline", MAX_COMMAND_BYTES).decode(errors="replace").split("\0")
+    except GONE:
         return set()
     return {word.rpartition("/")[2] for word in words[:6]}
 
@@ -179,8 +181,8 @@ def _start_time(pid: int) -> int | None:
     None: it has ended. OSError: that cannot be read now, as for want of descriptors.
     """
     try:
-        after_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except _GONE:
+        after_name = read_text(PROC / str(pid) / "stat").rpartition(")")[2].split()
+    except GONE:
         return None
     return None if after_name[0] == "Z" else int(after_name[19])
 

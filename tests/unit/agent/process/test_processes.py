@@ -87,6 +87,9 @@ def test_the_pod_of_a_process(text: str, owner: Owner | None) -> None:
     assert procfs.owners_of(text)[-1:] == (() if owner is None else (owner,))
 
 
+GROUPS = "Groups:\t" + " ".join(str(4_000_000_000 + number) for number in range(65_536)) + " \n"
+
+
 @pytest.mark.parametrize(
     ("status", "caught"),
     [
@@ -94,11 +97,16 @@ def test_the_pod_of_a_process(text: str, owner: Owner | None) -> None:
         ("SigIgn:\t0000000000004000\nSigCgt:\t0000000180000002\n", False),
         ("SigCgt:\t0000000000000000\n", False),
         ("Name:\tkthreadd\n", False),
+        (f"Name:\tpython\n{GROUPS}SigCgt:\t0000000180004002\n", True),
     ],
-    ids=["a handler", "ignored is not caught", "default", "not told"],
+    ids=["a handler", "ignored is not caught", "default", "not told", "behind as many groups as there can be"],
 )
-def test_whether_a_signal_is_caught(status: str, caught: bool) -> None:
-    found = Process(1, 1, processes.caught_signals(status), ())
+def test_whether_a_signal_is_caught(tmp_path: Path, status: str, caught: bool) -> None:
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "status").write_text(status)
+    fields = processes.read_status(1, ("SigCgt",), tmp_path)
+    assert fields is not None
+    found = Process(1, 1, processes.caught_signals(fields), ())
     assert [number for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL) if found.catches(number)] == (
         [signal.SIGTERM] if caught else []
     )
@@ -183,3 +191,14 @@ def test_a_process_may_have_any_name(name: str) -> None:
 def test_a_process_that_has_ended_is_not_read(tmp_path: Path) -> None:
     assert processes.read(1, tmp_path) is None
     assert procfs.read_start_time(1, tmp_path) is None
+
+
+def test_a_process_of_which_nothing_is_known_hides_no_other(tmp_path: Path) -> None:
+    for pid in (1, 2):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) S " + " ".join(["0"] * 18 + ["7", "0"]))
+        (tmp_path / str(pid) / "status").write_text("SigCgt:\t0\n")
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::/kubepods/pod{UID}/{CID}\n" + "x" * 2_000_000 * (pid - 1))
+    with pytest.raises(OSError, match="more than"):
+        processes.read(2, tmp_path)
+    assert [process.pid for process in processes.read_all([2, 1], tmp_path)] == [1]

@@ -13,7 +13,7 @@ NOISE = "[2026-11-21 08:23:24.540 Control   413] Cmd:get_server_list"
 
 def log_of(tmp_path: Path, *lines: str) -> DaemonLog:
     log = DaemonLog(tmp_path / "log")
-    with log.open() as file:
+    with log.append() as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
     return log
 
@@ -37,14 +37,14 @@ def test_the_relevant_line_is_the_last_error_or_the_last_word(
 
 def test_lines_of_an_earlier_daemon_are_not_attributed_to_a_later_one(tmp_path: Path) -> None:
     log = log_of(tmp_path, FAILED)
-    with log.open() as file:
+    with log.append() as file:
         file.write(b"Starting control daemon\n")
     assert log.last_relevant_line() == "Starting control daemon"
 
 
 def test_a_log_is_bounded_while_its_writer_goes_on(tmp_path: Path) -> None:
     log = DaemonLog(tmp_path / "log", max_bytes=1000)
-    with log.open() as writer:
+    with log.append() as writer:
         for number in range(100):
             writer.write(f"line {number} {'x' * 50}\n".encode())
             writer.flush()
@@ -59,7 +59,7 @@ def test_a_log_is_bounded_while_its_writer_goes_on(tmp_path: Path) -> None:
 def test_a_log_is_bounded_also_where_there_is_no_room_for_a_second_one(tmp_path: Path) -> None:
     with small_disk(tmp_path):
         log = DaemonLog(tmp_path / "log", max_bytes=1000)
-        with log.open() as writer:
+        with log.append() as writer:
             writer.write(b"x" * 5000)
             writer.flush()
             with no_room(tmp_path):
