@@ -59,6 +59,8 @@ class AgentSettings:
     driver_root: str = "/"
     """The host's path of the driver: / or, with a driver container, /run/nvidia/driver."""
     driver_mount: Path = Path("/driver-root")
+    host_devices: Path = Path("/proc/1/root/dev")
+    """The host's /dev, by its PID namespace: a container's own has the nodes that were there when it was created."""
     """The path by which this process sees `driver_root`."""
     probe_port: int = 8082
     metrics_port: int = 0

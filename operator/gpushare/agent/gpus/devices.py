@@ -141,18 +141,29 @@ class Devices:
         if simulated is not None:
             root, mount = simulated, Path(simulated)
         try:
-            self._driver = await self._caller.call(find, root, mount)
+            self._driver = await self._caller.call(find, root, mount, self._settings.host_devices)
             self._problems.clear()
         except (OSError, HungError) as error:
             self._problems.log("driver root %s cannot be read: %s", root, error)
 
     def problem(self) -> str:
         """Why no container can be given a GPU; empty: nothing is in the way."""
-        if self._settings.simulation_dir is not None or self._driver.libraries:
+        if self._settings.simulation_dir is not None:
             return ""
+        if self._driver.libraries:
+            return self._missing_devices()
         return (
             f"no libcuda.so.1 below the driver root {self._settings.driver_root}: set the chart's driverRoot, or its "
             "driverDirectories where links lead out of /usr"
+        )
+
+    def _missing_devices(self) -> str:
+        missing = " and ".join(f"{self._driver.devices}/{name}" for name in self._driver.missing)
+        if not missing:
+            return ""
+        return (
+            f"this node has no {missing}, so no container with a GPU starts: `nvidia-modprobe -c 0 -u` on the node "
+            "loads the driver's modules and makes the device nodes"
         )
 
     def daemon_problem(self) -> str:

@@ -6,7 +6,7 @@ Does not check that libraries and kernel module have the same version: NVML does
 
 import fnmatch
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from gpushare.process.bounded_read import read_start
@@ -67,13 +67,14 @@ Listing = Mapping[str, Mapping[str, str]]
 @dataclass(frozen=True, slots=True)
 class DriverFiles:
     """`libraries`, `executables` and `tools`: file name -> path on the host; `devices`: directory of the device nodes
-    there.
+    there; `missing`: those of CONTROL_DEVICES that are not in it.
     """
 
     libraries: Mapping[str, str]
     executables: Mapping[str, str]
     devices: str = "/dev"
     tools: Mapping[str, str] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
 
 
 def choose(listing: Listing, root: str, devices: str = "/dev") -> DriverFiles:
@@ -102,12 +103,24 @@ def choose(listing: Listing, root: str, devices: str = "/dev") -> DriverFiles:
     )
 
 
-def find(root: str, mount: Path) -> DriverFiles:
-    """Reads the driver root: this process sees it at `mount`, the host at `root`."""
+def find(root: str, mount: Path, host_devices: Path = Path("/dev")) -> DriverFiles:
+    """Reads the driver root: this process sees it at `mount`, the host at `root`; and the host's /dev at
+    `host_devices`.
+    """
     listing = {folder: _entries(mount, folder, LIBRARIES) for folder in LIBRARY_DIRS}
     listing |= {folder: _programs(mount, folder) for folder in EXECUTABLE_DIRS}
     own_devices = root != "/" and (mount / "dev/nvidiactl").exists()
-    return choose(listing, root, devices=_on_host(root, "/dev") if own_devices else "/dev")
+    found = choose(listing, root, devices=_on_host(root, "/dev") if own_devices else "/dev")
+    return replace(found, missing=_missing(mount / "dev" if own_devices else host_devices))
+
+
+def _missing(devices: Path) -> tuple[str, ...]:
+    """Nothing where this process may not look."""
+    try:
+        present = {entry.name for entry in devices.iterdir()}
+    except OSError:
+        return ()
+    return tuple(name for name in CONTROL_DEVICES if name not in present)
 
 
 def nvml_library(mount: Path) -> Path | None:
