@@ -91,6 +91,11 @@ class GpuDir:
     def attach_control(self) -> Path:
         return self.attach / "control"
 
+    @property
+    def attach_new(self) -> Path:
+        """The name to which the broker binds its socket, before it gives it the name above."""
+        return self.attach / ".control.new"
+
     @cached_property
     def broker(self) -> Path:
         return self.path / "broker"

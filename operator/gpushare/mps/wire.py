@@ -141,6 +141,27 @@ class TurnAnswer(WireModel, frozen=True, kw_only=True):
     namespace: Annotated[str, Meta(max_length=64)] = ""
 
 
+class ListenerAction(StrEnum):
+    KEEP = "Keep"
+    GIVE = "Give"
+
+
+class ListenerRequest(WireModel, frozen=True, kw_only=True):
+    """The broker's, of its listening socket: to keep it, with the socket itself and the inode of its name, or to give
+    the kept one back.
+    """
+
+    action: ListenerAction
+    inode: Count = 0
+
+
+class ListenerAnswer(WireModel, frozen=True, kw_only=True):
+    """The supervisor's: why it does not keep it; or the inode of the kept one, which comes with this, or 0: none."""
+
+    refused: Note = ""
+    inode: Count = 0
+
+
 class ServedClients(WireModel, frozen=True, kw_only=True):
     """client/clients.json, written by the supervisor of a daemon of protocol v3: whom its server lists, by PID."""
 

@@ -33,10 +33,12 @@ class AttachDenied:
 class AttachUndecided:
     """Worth another try in a moment. `refused`: what becomes of it if nothing changes. `starting`: its pod holds a part
     of this GPU, and may still be starting: the kubelet shows no container's id before it has started all of them.
+    `closed`: why the GPU takes no client, as the agent wrote it; it begins with a DaemonReason.
     """
 
     refused: AttachDenied
     starting: bool = False
+    closed: str = ""
 
 
 Verdict = AttachAdmitted | AttachDenied | AttachUndecided
@@ -59,7 +61,8 @@ def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
     verdict = _container(pod, owner)
     if isinstance(verdict, AttachAdmitted) and grants and grants.closed:
         text = f"the GPU takes no new client: {grants.closed}"
-        return AttachUndecided(AttachDenied(RefusedAttach.GPU_CLOSED, text[:512], owner, verdict.container))
+        denied = AttachDenied(RefusedAttach.GPU_CLOSED, text[:512], owner, verdict.container)
+        return AttachUndecided(denied, closed=grants.closed)
     return verdict
 
 

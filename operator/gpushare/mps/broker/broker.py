@@ -25,8 +25,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from gpushare.api.conditions import DaemonReason
 from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError
+from gpushare.mps.broker import kept_listener
 from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.mps.broker.attach import (
     GONE,
@@ -43,7 +45,7 @@ from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.listener import Listener, ReadOwners
 from gpushare.mps.broker.packets import Peer, has_ended, has_hung_up
 from gpushare.mps.broker.record import BrokerRecord
-from gpushare.mps.broker.turns import NoTurnError, Turns
+from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.terminations import TerminationFile, was_asked
@@ -62,6 +64,10 @@ STARTING_SECONDS = 1800.0
 """The same where the pod's other containers are still being started: each may pull a large image first."""
 TURN_SECONDS = 60.0
 """How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
+AWAY_SECONDS = 900.0
+"""The same while the supervisor is away: the kubelet starts it again within 300 s, and its daemon starts then."""
+_AWAY = (DaemonReason.SUPERVISOR_SILENT, DaemonReason.STARTING, DaemonReason.PENDING, DaemonReason.DAEMON_FAILED)
+"""Why the GPU is closed meanwhile."""
 RETRY_SECONDS = 0.2
 USUAL_ATTACHES = 2
 """The attaches of a CUDA process: for itself and for its context."""
@@ -130,7 +136,13 @@ def _patience(verdict: AttachUndecided) -> float:
     """Seconds that a process waits for a decision."""
     if verdict.starting:
         return STARTING_SECONDS
-    return TURN_SECONDS if verdict.refused.reason is RefusedAttach.GPU_CLOSED else GRANT_SECONDS
+    if verdict.refused.reason is not RefusedAttach.GPU_CLOSED:
+        return GRANT_SECONDS
+    return AWAY_SECONDS if verdict.closed.partition(":")[0] in _AWAY else TURN_SECONDS
+
+
+def _text(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 class AttachDeniedError(Exception):
@@ -156,6 +168,9 @@ class Broker:
         self._turns = Turns(gpu)
         self._record = BrokerRecord(gpu, clock, self._clients.living)
         self._problems = LogOnChange(LOG)
+        self._keeping: asyncio.Task[None] | None = None
+        self._keeper: tuple[int, int] | None = None
+        """Which supervisor has a copy of the listening socket, by its own socket."""
 
     async def step(self) -> None:
         """Opens or closes the socket as the supervisor wants it, and keeps broker.json while it is open."""
@@ -171,6 +186,8 @@ class Broker:
         if wanted and not self._listener.is_open:
             await self._open()
         self._record.listening = self._listener.is_open
+        if self._keeping is None and self._listener.is_open and self._keeper != self._supervisor():
+            self._keeping = asyncio.create_task(self._leave_listener())
         if wanted:
             self._record.write()
 
@@ -180,6 +197,9 @@ class Broker:
         with suppress(TimeoutError):
             await within(CLOSE_SECONDS, self._attaching.acquire())
         await self._listener.end_connections()
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
         self._turns.end_kept()
 
     async def _open(self) -> None:
@@ -187,12 +207,43 @@ class Broker:
             greeting = await self._daemon.greeting()
             self._clients.restore(self._admitted(await self._daemon.clients()))
             self._record.restore()
-            self._listener.open(greeting)
+            self._keeper = None
+            self._listener.open(greeting, await self._kept_listener())
             self._record.problem = ""
             self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
-            self._record.problem = f"the MPS daemon cannot be reached: {str(error) or type(error).__name__}"
+            self._record.problem = f"the MPS daemon cannot be reached: {_text(error)}"
             self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
+
+    async def _kept_listener(self) -> tuple[socket.socket, int] | None:
+        """The listening socket that the supervisor has kept, with those who wait at it."""
+        try:
+            return await kept_listener.take(self.gpu)
+        except (OSError, TimeoutError, ProtocolError) as error:
+            LOG.warning("GPU %s: whoever waits for an earlier broker waits in vain: %s", self.gpu.uuid, _text(error))
+            return None
+
+    async def _leave_listener(self) -> None:
+        """Leaves the supervisor a copy of the listening socket, for the next broker."""
+        keeper, own = self._supervisor(), self._listener.own
+        try:
+            if own is not None:
+                await kept_listener.keep(self.gpu, *own)
+                self._keeper = keeper
+                self._problems.clear("keep")
+        except (OSError, TimeoutError, ProtocolError) as error:
+            text = "GPU %s: nobody keeps the listening socket, in case that this broker ends: %s"
+            self._problems.log(text, self.gpu.uuid, _text(error), key="keep")
+        finally:
+            self._keeping = None
+
+    def _supervisor(self) -> tuple[int, int] | None:
+        """Its socket for turns, another one for each supervisor; None: there is none."""
+        try:
+            found = self.gpu.turns.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_ctime_ns
 
     def _admitted(self, pids: Sequence[int]) -> list[tuple[Container, int]]:
         """The containers of clients that run, as far as they hold a part of the GPU; it need take no new ones."""
@@ -251,7 +302,7 @@ class Broker:
                         if failed and not told:  # at once, while it may still get in
                             self._record.failed(peer.pid, denied)
                             told = True
-                        if waited > TURN_SECONDS:
+                        if waited > (AWAY_SECONDS if isinstance(error, SupervisorAwayError) else TURN_SECONDS):
                             raise AttachDeniedError(denied) from error
                     else:
                         await farewell(sock)

@@ -18,7 +18,8 @@ from gpushare.mps.layout import GpuDir
 from gpushare.process.procfs import Owner
 
 LOG = logging.getLogger(__name__)
-BACKLOG = 128
+BACKLOG = 1024
+"""Whoever comes while no broker accepts fits in here; connect(2) waits where it is full."""
 MAX_CONNECTIONS = 2048
 """The connections at the same time. A GPU takes at most 60 contexts; each attaches over one connection, after one
 that only looks."""
@@ -26,7 +27,6 @@ MAX_CONNECTIONS_PER_CONTAINER = 64
 NO_ROOM_SECONDS = 0.5
 """A broker without descriptors accepts no connection for so long."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-_NEW = ".control.new"
 
 
 ReadOwners = Callable[[int], Sequence[Owner] | None]
@@ -61,30 +61,56 @@ class Listener:
 
     def is_named(self) -> bool:
         """Tells whether the name that containers see is of this listener's socket."""
-        try:
-            return self._gpu.attach_control.stat().st_ino == self._inode
-        except OSError:
-            return False
+        return self._named_inode() == self._inode
 
-    def open(self, greeting: bytes) -> None:
-        """OSError: not yet; call it again."""
-        self._greeting = greeting
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _named_inode(self) -> int:
+        """0: nobody has the name. The inode of a name is not given again while its socket is open."""
         try:
-            new = self._gpu.attach / _NEW
-            new.unlink(missing_ok=True)
-            listener.bind(str(new))
-            new.chmod(0o666)
+            return self._gpu.attach_control.stat().st_ino
+        except OSError:
+            return 0
+
+    @property
+    def own(self) -> tuple[socket.socket, int] | None:
+        """The socket, and the inode of its name; None: it is closed."""
+        return (self._listener, self._inode) if self._listener is not None else None
+
+    def open(self, greeting: bytes, kept: tuple[socket.socket, int] | None = None) -> None:
+        """`kept`: the socket of an earlier broker, with its name's inode, at which clients may wait. OSError: not yet;
+        call it again.
+        """
+        self._greeting = greeting
+        taken = kept is not None and kept[1] == self._named_inode()
+        if kept is not None and taken:
+            listener, self._inode = kept
+        else:
+            if kept is not None:
+                kept[0].close()
+            listener, self._inode = self._bound()
+        try:
             listener.listen(BACKLOG)
             listener.setblocking(False)
-            self._inode = new.stat().st_ino
-            new.replace(self._gpu.attach_control)
+            if not taken:
+                self._gpu.attach_new.replace(self._gpu.attach_control)
         except OSError:
             listener.close()
             raise
         self._listener = listener
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
-        LOG.info("GPU %s: containers attach at %s", self._gpu.uuid, self._gpu.attach_control)
+        how = "again, and those who waited there go on" if taken else ""
+        LOG.info("GPU %s: containers attach at %s %s", self._gpu.uuid, self._gpu.attach_control, how)
+
+    def _bound(self) -> tuple[socket.socket, int]:
+        """A new socket, which has not its name yet, and the inode of that name. OSError."""
+        new, sock = self._gpu.attach_new, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            new.unlink(missing_ok=True)
+            sock.bind(str(new))
+            new.chmod(0o666)
+            return sock, new.stat().st_ino
+        except OSError:
+            sock.close()
+            raise
 
     def close(self, *, remove: bool) -> None:
         if self._listener is None:

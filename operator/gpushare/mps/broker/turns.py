@@ -22,6 +22,10 @@ class NoTurnError(Exception):
     """There is no turn now. The text says why."""
 
 
+class SupervisorAwayError(NoTurnError):
+    """Nobody answers: the supervisor restarts, say."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Turn:
     """`until`: CLOCK_MONOTONIC seconds after which no further attach is begun in it."""
@@ -92,7 +96,7 @@ class Turns:
             packet.close()
             return decode(packet.data, TurnAnswer)
         except (OSError, TimeoutError, InvalidError) as error:
-            raise NoTurnError(f"the MPS pod's supervisor gives no turn: {_first_line(error)}") from error
+            raise SupervisorAwayError(f"the MPS pod's supervisor gives no turn: {_first_line(error)}") from error
 
     def _keep(self, turn: _Turn) -> None:
         left = turn.until - time.monotonic()

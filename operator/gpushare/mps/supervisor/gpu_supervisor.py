@@ -272,6 +272,7 @@ class GpuSupervisor:
 
     def _remove_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
         client_link.remove(self._gpu)
+        self._turns.let_nobody_in()
         return state
 
     def _quit(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:
@@ -283,6 +284,7 @@ class GpuSupervisor:
     def _clean_up(self, _: DaemonObservation, __: SupervisorState) -> SupervisorState:
         """A requested end is no failure: a later daemon starts without a history."""
         client_link.remove(self._gpu)
+        self._turns.let_nobody_in()
         self._namespaces.clear()
         self._process.clean_up()
         return SupervisorState()

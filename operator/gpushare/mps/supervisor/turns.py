@@ -12,9 +12,13 @@ is set again once, at the end, while no client waits.
 Guarantees: one turn at a time; no turn ever gives more than the share's own limits; the ceiling is back before the lock
 is free. A series ends after SERIES_SECONDS and lets others have the lock. A broker that does not hang up within
 TURN_SECONDS loses its turn. Nobody but the broker's user is answered.
+
+At the same socket the broker leaves its listening socket, and gets it back (`kept_listener`); that takes no turn.
 """
 
+import array
 import logging
+import os
 import socket
 import struct
 import threading
@@ -26,8 +30,20 @@ from dataclasses import dataclass
 from gpushare.mps.control import ControlCommands, ControlError, RefusedError
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.protocol import MpsProtocol
+from gpushare.mps.supervisor.kept_listener import KeptListener
 from gpushare.mps.supervisor.namespaces import Namespaces
-from gpushare.mps.wire import ClientGrant, DaemonLimits, InvalidError, TurnAnswer, TurnRequest, decode, encode
+from gpushare.mps.wire import (
+    ClientGrant,
+    DaemonLimits,
+    InvalidError,
+    ListenerAction,
+    ListenerAnswer,
+    ListenerRequest,
+    TurnAnswer,
+    TurnRequest,
+    decode,
+    encode,
+)
 from gpushare.process.threads import start_thread
 
 LOG = logging.getLogger(__name__)
@@ -135,6 +151,7 @@ class TurnServer:
         self._lock = lock
         self._uid = uid
         self._listener: socket.socket | None = None
+        self._kept = KeptListener(gpu)
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -161,6 +178,11 @@ class TurnServer:
         """No more turns; one under way is not cut short."""
         self._ended.set()
         self._gpu.turns.unlink(missing_ok=True)
+        self._kept.drop()
+
+    def let_nobody_in(self) -> None:
+        """Drops the broker's listening socket. Call it once no client is let in any more."""
+        self._kept.drop()
 
     def _serve(self, listener: socket.socket) -> None:
         with listener:
@@ -168,20 +190,25 @@ class TurnServer:
                 sock = _accepted(listener, ACCEPT_SECONDS)
                 if sock is None:
                     continue
+                request = self._request(sock)
+                if request is None:
+                    continue
                 ends = time.monotonic() + SERIES_SECONDS
                 with self._lock:
-                    self._series(listener, sock, ends)
+                    self._series(listener, sock, request, ends)
                 if time.monotonic() >= ends:
                     self._ended.wait(PAUSE_SECONDS)
 
-    def _series(self, listener: socket.socket, first: socket.socket, ends: float) -> None:
+    def _series(self, listener: socket.socket, first: socket.socket, request: TurnRequest, ends: float) -> None:
         """Serves turns under the lock, until `ends` (CLOCK_MONOTONIC). Whatever fails in it, the next one has to be
         possible."""
         sock: socket.socket | None = first
+        wanted: TurnRequest | None = request
         while sock is not None:
             with sock:
                 try:
-                    self._turn(sock)
+                    if wanted is not None:
+                        self._turn(sock, wanted)
                 except OSError as error:
                     LOG.debug("GPU %s: the broker's turn ended: %s", self._gpu.uuid, error)
                 except Exception:
@@ -189,6 +216,7 @@ class TurnServer:
             left = min(FOLLOW_SECONDS, ends - time.monotonic())
             follows = self._limits.changed and left > 0 and not self._ended.is_set()
             sock = _accepted(listener, left) if follows else None
+            wanted = self._request(sock) if sock is not None else None
         try:
             self._limits.restore()
         except ControlError as error:
@@ -196,18 +224,60 @@ class TurnServer:
         except Exception:
             LOG.exception("GPU %s: the server has not got the share's limits back", self._gpu.uuid)
 
-    def _turn(self, sock: socket.socket) -> None:
-        """Sets the grant's limits, and lets the broker attach."""
+    def _request(self, sock: socket.socket) -> TurnRequest | None:
+        """The turn that is asked for; None: something else was, and the connection is closed."""
+        try:
+            request = self._read(sock)
+            if isinstance(request, TurnRequest):
+                return request
+        except OSError as error:
+            LOG.debug("GPU %s: the broker's request ended: %s", self._gpu.uuid, error)
+        except Exception:
+            LOG.exception("GPU %s: this request failed", self._gpu.uuid)
+        sock.close()
+        return None
+
+    def _read(self, sock: socket.socket) -> TurnRequest | None:
+        """What is asked for; a request about the listening socket is answered. OSError."""
         _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid != self._uid:
             LOG.warning("GPU %s: UID %d asked for a turn, which is for the attach broker", self._gpu.uuid, uid)
-            return
+            return None
         sock.settimeout(REQUEST_SECONDS)
+        content, descriptors, _, _ = socket.recv_fds(sock, MAX_REQUEST_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
         try:
-            request = decode(sock.recv(MAX_REQUEST_BYTES), TurnRequest)
+            request = _decoded(content)
         except InvalidError as error:
             LOG.warning("GPU %s: a turn was asked for in a way that is not understood: %s", self._gpu.uuid, error)
+            request = None
+        if isinstance(request, ListenerRequest) and request.action is ListenerAction.KEEP and descriptors:
+            self._keep(sock, descriptors[0], request.inode)
+            return None
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if isinstance(request, ListenerRequest):
+            self._give(sock)
+            return None
+        return request
+
+    def _keep(self, sock: socket.socket, descriptor: int, inode: int) -> None:
+        refused = self._kept.keep(descriptor, inode)
+        if refused:
+            LOG.warning("GPU %s: the broker's listening socket is not kept: %s", self._gpu.uuid, refused)
+        sock.send(encode(ListenerAnswer(refused=refused)))
+
+    def _give(self, sock: socket.socket) -> None:
+        given = self._kept.give()
+        if given is None:
+            sock.send(encode(ListenerAnswer()))
             return
+        listener, inode = given
+        with listener:
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener.fileno()]))]
+            sock.sendmsg([encode(ListenerAnswer(inode=inode))], rights)
+
+    def _turn(self, sock: socket.socket, request: TurnRequest) -> None:
+        """Sets the grant's limits, and lets the broker attach."""
         terms = self._terms()
         if isinstance(terms, str):
             _answer(sock, TurnAnswer(wait=terms[:512]))
@@ -231,6 +301,17 @@ class TurnServer:
             return self._namespaces.prepare(terms.server, terms.ceiling, request)
         self._limits.set(terms, request)
         return ""
+
+
+def _decoded(content: bytes) -> TurnRequest | ListenerRequest:
+    """InvalidError."""
+    try:
+        return decode(content, TurnRequest)
+    except InvalidError as error:
+        try:
+            return decode(content, ListenerRequest)
+        except InvalidError:
+            raise error from None
 
 
 def _ceiling(terms: Terms) -> tuple[int, int]:

@@ -112,7 +112,7 @@ async def test_nobody_is_accepted_while_there_is_no_descriptor_to_look_who_it_is
             await asyncio.sleep(1.5)
             assert not attaching.done()
         assert await attaching == "in"
-        assert {reason for reason, _, _ in refusals(gpu)} == {RefusedAttach.FAILED}
+        assert {reason for reason, _, _ in refusals(gpu)} <= {RefusedAttach.FAILED}
 
 
 async def test_a_daemon_that_hangs_up_is_asked_again(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:

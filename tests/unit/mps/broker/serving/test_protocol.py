@@ -12,6 +12,7 @@ from gpushare.mps.broker.broker import SCAN_SECONDS, Broker
 from gpushare.mps.broker.listener import MAX_CONNECTIONS_PER_CONTAINER
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.supervisor.turns import TurnServer
 from gpushare.mps.wire import (
     BrokerState,
     RefusedAttach,
@@ -162,6 +163,19 @@ async def test_a_broker_that_starts_again_takes_over_and_the_name_stays(gpu: Gpu
     async with serving(gpu):
         await until(gpu.attach_control.exists)
         before = socket_of(gpu)
+    assert gpu.attach_control.exists()
+    async with serving(gpu):
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+        assert socket_of(gpu) == before, "whoever waited at it would have waited in vain"
+
+
+async def test_a_broker_without_a_supervisor_takes_over_and_the_name_stays(
+    gpu: GpuDir, daemon: FakeDaemon, turns: TurnServer
+) -> None:
+    async with serving(gpu):
+        await until(gpu.attach_control.exists)
+        before = socket_of(gpu)
+    turns.let_nobody_in()  # as one that has restarted since
     assert gpu.attach_control.exists()
     async with serving(gpu):
         await until(lambda: socket_of(gpu) != before)
