@@ -1,5 +1,6 @@
 """The output and the exit code of the control program."""
 
+import os
 import re
 import signal
 import stat
@@ -121,6 +122,8 @@ def test_a_client_needs_control_alone_and_the_link_renewed_after_a_restart(machi
 
 def test_an_unknown_process_cannot_be_terminated(machine):
     assert machine.ask(f"terminate_client {machine.server()} 0") == "Invalid process 0!\n1"
+    assert machine.ask(f"terminate_client {machine.server()} {2**22 + 1}") == f"Invalid process {2**22 + 1}!\n1"
+    assert machine.ask(f"terminate_client {machine.server()} {os.getpid()}") == "201", "it lives, and has no context"
     assert machine.ask("terminate_client 4 1") == "Server 4 not found\nServer 4 not found!\n1"
 
 

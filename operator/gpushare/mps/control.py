@@ -22,6 +22,8 @@ from typing import IO, cast
 
 PROGRAM = "nvidia-cuda-mps-control"
 NO_DAEMON = "Cannot find MPS control daemon process"
+NO_CONTEXT = "201"
+"""CUDA's error: the process lives, and has no context in the server (H200)."""
 DEFAULT_SECONDS = 5.0
 MAX_ANSWER_CHARACTERS = 200
 """The characters of an unexpected answer in an error message; the daemon's own sentences are shorter."""
@@ -175,7 +177,7 @@ class ControlCommands(DaemonControl):
         """End a client's contexts without harm to its neighbours. Returns False if the daemon knows no such client."""
         command = f"terminate_client {server} {pid}"
         answer = self.run(command)
-        unknown = "Invalid process" in answer or "not found" in answer
+        unknown = answer == NO_CONTEXT or "Invalid process" in answer or "not found" in answer
         if answer != "0" and not unknown:
             raise RefusedError(command, answer)
         return not unknown

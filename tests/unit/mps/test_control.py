@@ -66,6 +66,7 @@ def answering(directory: Path, text: str) -> Program:
         (lambda c: c.start_server(), "start_server -uid 0", "", None),
         (lambda c: c.terminate_client(501, 590), "terminate_client 501 590", "0", True),
         (lambda c: c.terminate_client(501, 1), "terminate_client 501 1", "Invalid process 1!\n1", False),
+        (lambda c: c.terminate_client(501, 7), "terminate_client 501 7", "201", False),
         (
             lambda c: c.terminate_client(9, 1),
             "terminate_client 9 1",

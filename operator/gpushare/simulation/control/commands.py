@@ -186,7 +186,9 @@ def _terminate_client(daemon: Daemon, arguments: list[str]) -> str:
         return f"Server {arguments[0]} not found\nServer {arguments[0]} not found!\n1\n"
     pid = int(arguments[1])
     listed = daemon.ask_server({"op": "terminate", "pid": pid})["found"]
-    return "0\n" if listed else f"Invalid process {pid}!\n1\n"
+    if listed:
+        return "0\n"
+    return "201\n" if pid and os.path.exists(f"/proc/{pid}") else f"Invalid process {pid}!\n1\n"  # noqa: PTH110
 
 
 def _set_default_threads(daemon: Daemon, arguments: list[str]) -> str:
