@@ -19,6 +19,7 @@ from pathlib import Path
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.attach.arrivals import ArrivalLog, BrokerFiles
 from gpushare.agent.attach.refusals import RefusalReports
+from gpushare.agent.attach.restarts import BrokerRestarts
 from gpushare.agent.attach.variables import VariableReports, read_environments, variable_events
 from gpushare.agent.faults.downtime import Handover, downtime_events
 from gpushare.agent.faults.reports import FaultReports, GpuHealth, gpu_health
@@ -81,6 +82,7 @@ class IncidentReporter:
         self._brokers = BrokerFiles(files)
         self._count_refused = count_refused
         self._refusals = RefusalReports(settings.node, clock())
+        self._restarts = BrokerRestarts(settings.node)
         self._variables = VariableReports(clock())
         self.arrivals_due = asyncio.Event()
         """Set when `follow_arrivals` has something to do."""
@@ -144,6 +146,7 @@ class IncidentReporter:
         if not readings.cache.pods.synced.is_set():
             return
         self._refusals.keep(shared)
+        self._restarts.keep(shared)
         self._variables.keep(shared)
         changed = self._brokers.changed(item.directory for item in shared.values())
         pods = pods_by_cgroup_uid(readings.cache.pods.objects.values()) if changed else {}
@@ -153,6 +156,8 @@ class IncidentReporter:
             if arrivals := self._variables.new(broker):
                 self._arrived.append((broker.uuid, arrivals))
                 self.arrivals_due.set()
+            for event in self._restarts.update(broker, shared[broker.uuid].wanted.share):
+                self._record(event)
             for new in self._refusals.update(broker, shared[broker.uuid].wanted.share, pods):
                 if new.count:
                     self._count_refused(new.share, new.reason, new.count)

@@ -209,6 +209,7 @@ def snapshot(
         client_ceiling=driver.client_ceiling if driver else None,
         decisions=gpus,
         states={uuid: item.state for uuid, item in readings.directories.shared.items()},
+        brokers={uuid: item.broker for uuid, item in readings.directories.shared.items()},
         observed=observer.observed,
         attached={uuid: attached(uuid, _identities(reading)) for uuid, reading in observer.observed.items()},
         findings=observer.usage.findings() or (),

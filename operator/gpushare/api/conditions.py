@@ -108,6 +108,7 @@ class EventReason(StrEnum):
     CLIENT_FAULTED = "ClientFaulted"
     UNGUARDED_DEPARTURE = "UnguardedDeparture"
     DAEMON_RESTARTED = "DaemonRestarted"
+    BROKER_RESTARTED = "BrokerRestarted"
     GPU_FAULT = "GpuFault"
     GPU_LOST = "GpuLost"
     CLIENT_TABLE_FULL = "ClientTableFull"

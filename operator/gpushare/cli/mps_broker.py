@@ -2,13 +2,12 @@
 
 import argparse
 import logging
+from functools import partial
 from pathlib import Path
 
 from gpushare.api.names import RUN_DIR
-from gpushare.mps.broker.broker import serve
-from gpushare.mps.clock import boot_clock
 from gpushare.mps.supervisor.open_files import raise_nofile
-from gpushare.process.end_signals import run_until_signal
+from gpushare.process.restarts import Restarts, keep_running
 
 LOG = logging.getLogger(__name__)
 
@@ -19,10 +18,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 after SIGTERM."""
+    """0 after SIGTERM. The broker that ends by itself is started again."""
     remark = raise_nofile()
     if remark:
         LOG.warning("%s", remark)
-    if run_until_signal(serve(args.root, args.share, boot_clock)):
+    return keep_running(partial(_serve, args))
+
+
+def _serve(args: argparse.Namespace, restarts: Restarts) -> int:
+    """In a process of its own, which alone imports all of this."""
+    from gpushare.mps.broker.broker import serve
+    from gpushare.mps.clock import boot_clock
+    from gpushare.process.end_signals import run_until_signal
+
+    if run_until_signal(serve(args.root, args.share, boot_clock, restarts=restarts)):
         LOG.info("ends; clients that run go on")
     return 0

@@ -242,10 +242,11 @@ class AttachRefusal(WireModel, frozen=True, kw_only=True):
 class BrokerState(WireModel, frozen=True, kw_only=True):
     """broker.json, written by the attach broker at each change and at least every 2 s.
 
-    `heartbeat`: CLOCK_BOOTTIME seconds. `listening`: containers can attach. `attached`, `refused`: connections, since
-    this broker started. `abandoned`: those of `attached` and `refused` aside that their process ended in mid-attach.
-    `problem`: why nobody can attach, also while it listens; empty otherwise. `arrivals`: of processes that live, and
-    of the latest ones. `refusals`: the latest, oldest first.
+    `heartbeat`: CLOCK_BOOTTIME seconds. `listening`: containers can attach. `problem`: why nobody can attach, also
+    while it listens; empty otherwise. `restarts`: how often the broker was started again after it had ended by itself,
+    since its container started; `last_end`: how it ended; `waited`: connections that waited for it meanwhile.
+    `attached`, `refused`: connections, since this broker started; `abandoned`: others, whose process ended in
+    mid-attach. `arrivals`: of processes that live, and of the latest ones. `refusals`: the latest, oldest first.
     """
 
     version: Literal[1] = 1
@@ -255,6 +256,9 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     attached: Count = 0
     refused: Count = 0
     abandoned: Count = 0
+    restarts: Count = 0
+    last_end: Note = ""
+    waited: Count = 0
     problem: str = ""
     arrivals: Annotated[list[Arrival], Meta(max_length=MAX_ARRIVALS)] = field(default_factory=list)
     refusals: Annotated[list[AttachRefusal], Meta(max_length=MAX_REFUSALS)] = field(default_factory=list)

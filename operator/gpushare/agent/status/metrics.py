@@ -21,7 +21,7 @@ from gpushare.api.gpunode import Borrower, Finding, Uuid
 from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant
 from gpushare.metrics.families import Family, Sample
-from gpushare.mps.wire import DaemonState
+from gpushare.mps.wire import BrokerState, DaemonState
 
 GPU = ("uuid",)
 SHARED = ("share", "uuid")
@@ -60,6 +60,18 @@ REASON = Family("gpushare_daemon_reason", "1 for the present reason (docs/reason
 RESTARTS = Family(
     "gpushare_daemon_restarts",
     "Times that the GPU's MPS daemon was started again after it had ended by itself, or with its container.",
+    SHARED,
+    "counter",
+)
+BROKER_RESTARTS = Family(
+    "gpushare_broker_restarts",
+    "Times that the GPU's attach broker was started again after it had ended by itself.",
+    SHARED,
+    "counter",
+)
+ABANDONED = Family(
+    "gpushare_attaches_abandoned",
+    "Attaches in whose midst the process hung up by itself, or ended, since the GPU's attach broker started.",
     SHARED,
     "counter",
 )
@@ -143,9 +155,9 @@ KUBELET_AGE = Family("gpushare_kubelet_reading_age_seconds", "Seconds since the 
 
 FAMILIES = (
     GPU_INFO, GPU_MEMORY, GPU_FREE, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS,
-    BYPASSING, READY, REASON, RESTARTS, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT,
-    SHORT, OBSERVATION_AGE, USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED,
-    LAST_ATTACHED, UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
+    BYPASSING, READY, REASON, RESTARTS, BROKER_RESTARTS, ABANDONED, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS,
+    THREAD_LIMIT, MEMORY_LIMIT, SHORT, OBSERVATION_AGE, USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES,
+    PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED, UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
 )  # fmt: skip
 
 
@@ -172,6 +184,8 @@ class NodeSnapshot:
     borrowers: Sequence[Borrower] = ()
     shortages: Mapping[Uuid, Shortage] = field(default_factory=dict)
     """The shortage of each GPU whose clients may borrow memory."""
+    brokers: Mapping[Uuid, BrokerState | None] = field(default_factory=dict)
+    """broker.json of the GPUs taken; None: the broker has written none."""
 
 
 WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, {}, (), {}, "waiting for the NVIDIA driver", "", None)
@@ -186,6 +200,9 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         yield from _gpu(view, snapshot)
     for decision in snapshot.decisions.values():
         yield from _shared(decision, snapshot.states.get(decision.plan.uuid))
+        if (broker := snapshot.brokers.get(decision.plan.uuid)) is not None:
+            yield BROKER_RESTARTS.of(broker.restarts, decision.plan.share, decision.plan.uuid)
+            yield ABANDONED.of(broker.abandoned, decision.plan.share, decision.plan.uuid)
     for reading in snapshot.observed.values():
         yield from _observed(reading, snapshot.now)
         yield from _borrowed(reading, snapshot.borrowers)

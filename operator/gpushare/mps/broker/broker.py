@@ -53,6 +53,7 @@ from gpushare.mps.wire import GpuGrants, RefusedAttach
 from gpushare.process import procfs
 from gpushare.process.bounded_read import read_text
 from gpushare.process.procfs import Owner
+from gpushare.process.restarts import NEVER, Restarts
 from gpushare.process.time_limit import within
 
 LOG = logging.getLogger(__name__)
@@ -93,7 +94,11 @@ def _own_owners() -> Sequence[Owner]:
 
 
 async def serve(
-    root: Path, share: str, clock: Callable[[], float], read_owners: ReadOwners = read_cluster_owners
+    root: Path,
+    share: str,
+    clock: Callable[[], float],
+    read_owners: ReadOwners = read_cluster_owners,
+    restarts: Restarts = NEVER,
 ) -> None:
     """Brokers for every GPU below `root` whose clients `share` lets in. Runs until cancelled.
 
@@ -106,7 +111,7 @@ async def serve(
             try:
                 for gpu in gpu_dirs(root):
                     if gpu.uuid not in brokers and _lets_in(gpu, share):
-                        brokers[gpu.uuid] = Broker(gpu, share, clock, read_owners)
+                        brokers[gpu.uuid] = Broker(gpu, share, clock, read_owners, restarts)
                 problems.clear()
             except OSError as error:  # such as no descriptor being left: those that are there go on
                 problems.log("the GPUs' directories cannot be read: %s", error)
@@ -155,7 +160,12 @@ class Broker:
     """The broker of one GPU. `clock`: CLOCK_BOOTTIME seconds."""
 
     def __init__(
-        self, gpu: GpuDir, share: str, clock: Callable[[], float], read_owners: ReadOwners = read_cluster_owners
+        self,
+        gpu: GpuDir,
+        share: str,
+        clock: Callable[[], float],
+        read_owners: ReadOwners = read_cluster_owners,
+        restarts: Restarts = NEVER,
     ) -> None:
         self.gpu = gpu
         self._share = share
@@ -166,7 +176,7 @@ class Broker:
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
         self._attaching = asyncio.Lock()
         self._turns = Turns(gpu)
-        self._record = BrokerRecord(gpu, clock, self._clients.living)
+        self._record = BrokerRecord(gpu, clock, self._clients.living, restarts)
         self._problems = LogOnChange(LOG)
         self._keeping: asyncio.Task[None] | None = None
         self._keeper: tuple[int, int] | None = None
@@ -186,6 +196,7 @@ class Broker:
         if wanted and not self._listener.is_open:
             await self._open()
         self._record.listening = self._listener.is_open
+        self._record.waited = self._listener.waited
         if self._keeping is None and self._listener.is_open and self._keeper != self._supervisor():
             self._keeping = asyncio.create_task(self._leave_listener())
         if wanted:

@@ -8,6 +8,7 @@ is none.
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -24,6 +25,8 @@ MAX_CONNECTIONS = 2048
 """The connections at the same time. A GPU takes at most 60 contexts; each attaches over one connection, after one
 that only looks."""
 MAX_CONNECTIONS_PER_CONTAINER = 64
+ACCEPTED_AT_ONCE = 64
+"""After so many the event loop serves others before it accepts more."""
 NO_ROOM_SECONDS = 0.5
 """A broker without descriptors accepts no connection for so long."""
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -54,6 +57,9 @@ class Listener:
         self._greeting = b""
         self._connections: set[asyncio.Task[None]] = set()
         self._by_container: Counter[Owner | None] = Counter()
+        self.waited = 0
+        """Connections that had waited at the socket of an earlier broker when this one took it over."""
+        self._catches_up = False
 
     @property
     def is_open(self) -> bool:
@@ -96,6 +102,7 @@ class Listener:
             listener.close()
             raise
         self._listener = listener
+        self._catches_up = taken
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
         how = "again, and those who waited there go on" if taken else ""
         LOG.info("GPU %s: containers attach at %s %s", self._gpu.uuid, self._gpu.attach_control, how)
@@ -128,13 +135,24 @@ class Listener:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def _accept(self, listener: socket.socket) -> None:
-        try:
-            with listener.dup():  # a descriptor for reading whose the connection is: else it would be nobody's
-                sock, _ = listener.accept()
-        except OSError as error:
-            if error.errno in _NO_ROOM:
-                self._pause(listener, error)
-            return
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                spare = os.dup(listener.fileno())  # for reading whose the connection is: else it would be nobody's
+                try:
+                    sock, _ = listener.accept()
+                finally:
+                    os.close(spare)
+            except BlockingIOError:
+                self._catches_up = False
+                return
+            except OSError as error:
+                if error.errno in _NO_ROOM:
+                    self._pause(listener, error)
+                return
+            self.waited += self._catches_up
+            self._greet(sock)
+
+    def _greet(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         try:
             sock.send(self._greeting)  # first of all: it goes on meanwhile, and who is not greeted runs without MPS

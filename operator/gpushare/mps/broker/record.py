@@ -15,6 +15,7 @@ from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, AttachRefusal, BrokerState, RefusedAttach
 from gpushare.process.procfs import TICKS_PER_SECOND, Owner
+from gpushare.process.restarts import NEVER, Restarts
 
 LOG = logging.getLogger(__name__)
 WRITE_SECONDS = 2.0
@@ -31,10 +32,18 @@ _Key = tuple[str, str, RefusedAttach]
 class BrokerRecord:
     """`problem`: why nobody can attach; empty otherwise, and while attaches alone show it."""
 
-    def __init__(self, gpu: GpuDir, clock: Callable[[], float], living: Callable[[], Mapping[int, int]]) -> None:
+    def __init__(
+        self,
+        gpu: GpuDir,
+        clock: Callable[[], float],
+        living: Callable[[], Mapping[int, int]],
+        restarts: Restarts = NEVER,
+    ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds. `living`: as `AttachedClients.living`."""
         self.listening = False
         self.problem = ""
+        self.waited = 0
+        self._restarts = restarts
         self._gpu = gpu
         self._clock = clock
         self._living = living
@@ -122,6 +131,9 @@ class BrokerRecord:
             attached=self._attached,
             refused=self._refused,
             abandoned=self._abandoned,
+            restarts=self._restarts.count,
+            last_end=self._restarts.last_end,
+            waited=self.waited,
             problem=self._problem()[:512],
             arrivals=self._arrivals,
             refusals=list(self._refusals.values()),
