@@ -126,6 +126,11 @@ class _Known:
     xids: list[tuple[float, Xid]] = field(default_factory=list)
 
 
+HARDWARE_XIDS = frozenset({48, 74, 79, 92, 94, 95, 119, 120, 140})
+"""By NVIDIA's catalogue no program causes these: errors of memory that ECC does not correct (48, 92, 94, 95, 140), of
+NVLink (74), of the GPU's own processor (119, 120), and a GPU that fell off the bus (79)."""
+
+
 class FaultReports:
     def __init__(self, node: str) -> None:
         self._regarding = {"apiVersion": names.API_VERSION, "kind": "GpuNode", "name": node}
@@ -171,9 +176,8 @@ class FaultReports:
         without_fault = [xid for at, xid in known.xids if now - at >= XID_SECONDS]
         known.xids = [(at, xid) for at, xid in known.xids if now - at < XID_SECONDS]
         if without_fault:
-            xids = _xids(without_fault)
-            who = f"{_suspicion(_suspects(known))}{_arrivals(health, now)}"
-            note = f"GPU {health.uuid}: {xids}, without a fault of the MPS server. {who}"
+            cause = _cause(without_fault, health, known, now)
+            note = f"GPU {health.uuid}: {_xids(without_fault)}, without a fault of the MPS server. {cause}"
             yield self._event(EventReason.GPU_FAULT, health.uuid, note)
 
     def _reasons(self, health: GpuHealth, before: GpuHealth) -> Iterator[Event]:
@@ -239,8 +243,16 @@ def _suspects(known: _Known) -> dict[str, float]:
 
 
 def _fault_note(health: GpuHealth, known: _Known, now: float) -> str:
-    xids = f" {_xids([xid for _, xid in known.xids])}." if known.xids else ""
-    return f"GPU {health.uuid}: {health.last_fault}.{xids} {_suspicion(_suspects(known))}{_arrivals(health, now)}"
+    xids = [xid for _, xid in known.xids]
+    logged = f" {_xids(xids)}." if xids else ""
+    return f"GPU {health.uuid}: {health.last_fault}.{logged} {_cause(xids, health, known, now)}"
+
+
+def _cause(xids: Collection[Xid], health: GpuHealth, known: _Known, now: float) -> str:
+    """Sentences: whether the GPU itself failed; else which clients may have caused it."""
+    if health.reason is DaemonReason.GPU_LOST or any(xid.number in HARDWARE_XIDS for xid in xids):
+        return "The cause is the GPU, its memory or its connection, and none of its clients."
+    return f"{_suspicion(_suspects(known))}{_arrivals(health, now)}"
 
 
 def _arrivals(health: GpuHealth, now: float) -> str:

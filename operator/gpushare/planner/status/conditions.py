@@ -74,9 +74,10 @@ def gpus_assigned(summary: ShareSummary) -> RefusalVerdict:
 def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
     kept = summary.kept
     if not kept:
-        return _verdict(
-            ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, "no GPU is assigned, so no daemon runs"
-        )
+        message = "no GPU is assigned, so no daemon runs"
+        if leaving := _with_clients(summary):
+            message = f"{_on_nodes(leaving)} {are(len(leaving))} given back once no container holds a slot there"
+        return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, message)
     silent, unready = kept.silent, summary.unready
     if silent and not unready:
         message = f"{len(silent)} of {count_of(len(kept), 'MPS daemon')} unknown; {_silence(silent)}"
@@ -101,15 +102,21 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
 
 
 def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
-    if not summary.kept:
+    gpus = summary.kept or _with_clients(summary)
+    if not gpus:
         message = "no GPU is assigned, so nothing is enforced"
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
     if summary.share.whole:
         return _whole_limits(summary)
     desired = summary.share.process_limits
     wanted = limits_key(desired)
-    silent = summary.kept.silent
-    pending = summary.kept.where(
+    lost = gpus.where(lambda part: DaemonReason.GPU_LOST in part.reasons, _is_lost)
+    if len(lost) == len(gpus):
+        message = f"NVML reaches none of its GPUs: {_on_nodes(lost)}"
+        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
+    gpus = gpus.where(lambda _: True, lambda record: not _is_lost(record))
+    silent = gpus.silent
+    pending = gpus.where(
         lambda part: not part.node.silence and part.limits != {wanted},
         lambda record: limits_key(record.current_limits) != wanted,
     )
@@ -118,11 +125,13 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
     if not pending and silent:
         return _unknown(ConditionType.LIMITS_ENFORCED, _silence(silent))
     if not pending:
-        message = f"{_limits(desired)} on {_on_nodes(summary.kept)}"
+        message = f"{_limits(desired)} on {_on_nodes(gpus)}"
+        if lost:
+            message += f"; NVML does not reach {_on_nodes(lost)}"
         return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
     first = next(iter(pending))
     now = _limits(first.current_limits) if first.current_limits else "nothing"
-    message = f"wanted are {_limits(desired)}; {first} has {now} in force; {len(pending)} of {len(summary.kept)} wait"
+    message = f"wanted are {_limits(desired)}; {first} has {now} in force; {len(pending)} of {len(gpus)} wait"
     return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
 
 
@@ -200,6 +209,15 @@ def _nothing_matches(summary: ShareSummary) -> str:
         names = _nodes(sorted(node.name for node in summary.silent))
         return f"{names} selected, but no agent reports a GPU there: look at the agent's pod on it"
     return summary.no_node
+
+
+def _with_clients(summary: ShareSummary) -> HeldGpus:
+    """The GPUs on which containers hold slots, also those that are given back: their daemons serve until these end."""
+    return summary.held.where(lambda part: bool(part.slots), lambda record: bool(record.slots))
+
+
+def _is_lost(record: GpuRecord) -> bool:
+    return record.daemon is not None and record.daemon.reason == DaemonReason.GPU_LOST
 
 
 def _is_full(record: GpuRecord) -> bool:

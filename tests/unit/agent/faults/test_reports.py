@@ -93,6 +93,26 @@ def test_a_fault_is_reported_with_line_xid_and_suspects(
     assert reports.update([FAULTED], XID_SECONDS + 1) == [], "the Xid belongs to the fault"
 
 
+@pytest.mark.parametrize(
+    ("xid", "reason", "is_hardware"),
+    [
+        (31, DaemonReason.FAULTED, False),
+        (43, DaemonReason.FAULTED, False),
+        (79, DaemonReason.FAULTED, True),
+        (48, DaemonReason.FAULTED, True),
+        (31, DaemonReason.GPU_LOST, True),
+    ],
+)
+def test_no_client_is_suspected_where_the_gpu_itself_failed(
+    reports: FaultReports, xid: int, reason: DaemonReason, is_hardware: bool
+) -> None:
+    reports.add_xid(Xid(GPU, xid), 0.5)
+    event = reports.update([replace(FAULTED, reason=reason)], 1.0)[0]
+    assert event.reason is EventReason.GPU_FAULT
+    assert ("none of its clients" in event.note) is is_hardware
+    assert ("team/a" in event.note) is not is_hardware
+
+
 def test_lost_contexts_are_reported_once(
     reports: FaultReports,
 ) -> None:

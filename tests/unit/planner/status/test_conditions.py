@@ -289,6 +289,33 @@ def test_a_deleted_share_without_clients_waits_for_the_agent(make: Any) -> None:
     )
 
 
+def test_a_deleted_share_is_enforced_as_long_as_it_has_clients(make: Any) -> None:
+    node = make.node(
+        gpus=1, assignments=[make.assigned("a", draining=True)], daemons=[make.daemon("a")], held={(0, "a"): [3]}
+    )
+    told = make.told(make.plan(make.share(deleting=True), node))
+    assert (told["LimitsEnforced"].status, told["DaemonsReady"].status) == ("True", "False")
+    assert "no daemon runs" not in told["DaemonsReady"].message
+    assert "given back once no container holds a slot" in told["DaemonsReady"].message
+
+
+@pytest.mark.parametrize(
+    ("lost", "status", "words"),
+    [
+        ([0], "True", "on 1 GPU of node n1; NVML does not reach 1 GPU of node n1"),
+        ([0, 1], "False", "NVML reaches none of its GPUs: 2 GPUs of node n1"),
+    ],
+)
+def test_limits_are_in_force_on_no_gpu_that_is_lost(make: Any, lost: list[int], status: str, words: str) -> None:
+    daemons = [
+        make.daemon("a", index, **({"ready": False, "reason": "GpuLost"} if index in lost else {})) for index in (0, 1)
+    ]
+    node = make.node(assignments=[make.assigned("a", 0), make.assigned("a", 1)], daemons=daemons)
+    verdict = make.told(make.plan(make.share(), node))["LimitsEnforced"]
+    assert verdict.status == status
+    assert words in verdict.message
+
+
 def test_messages_stay_within_the_bounds_of_the_api(make: Any) -> None:
     node = make.node(gpus=1, daemons=[make.daemon("a", ready=False, reason="DaemonFailed", message="x" * 1024)])
     many = [make.node(f"n{number}", gpus=1, ready=False) for number in range(2, 100)]
