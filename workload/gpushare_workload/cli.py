@@ -6,31 +6,38 @@ a worker process died, failed or hung. 4: asked to end before the work was done.
 
 import argparse
 import sys
+from collections.abc import Collection, Sequence
+from importlib import import_module
 from typing import Any
 
 from gpushare.mps.control import ControlError
 from gpushare_workload.backend import CHOICES, GpuError
-from gpushare_workload.bench import command as bench
-from gpushare_workload.compare import command as compare
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus.monitor import GpuMonitorError
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop, StoppedError
-from gpushare_workload.reporting import command as reporting
-from gpushare_workload.scenarios import SCENARIOS
+from gpushare_workload.scenarios import SCENARIOS, scenario
 
 WRONG, USAGE, GPU, STOPPED = 1, 2, 3, 4
-COMMANDS = {module.NAME: module for module in (bench, compare, reporting)}
+COMMANDS = {
+    "bench": "gpushare_workload.bench.command",
+    "compare": "gpushare_workload.compare.command",
+    "report": "gpushare_workload.reporting.command",
+}
+"""Modules of what is no scenario, with the same functions. Only the module that is asked for is imported: a pod starts
+quickly, and so do its worker processes, each of which imports this file.
+"""
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line `argv`. Returns the exit code."""
-    arguments = parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    arguments = parser(words).parse_args(words)
     if arguments.command == "list":
-        for name, module in SCENARIOS.items():
-            print(f"{name:10} {_question(module)}")
+        for name in SCENARIOS:
+            print(f"{name:10} {_question(scenario(name))}")
         return 0
-    module = SCENARIOS[arguments.scenario] if arguments.command == "run" else COMMANDS[arguments.command]
+    module = scenario(arguments.scenario) if arguments.command == "run" else command(arguments.command)
     events, stop = JsonLines(module.NAME), Stop().install()
     try:
         module.run(arguments, events, stop)
@@ -53,8 +60,13 @@ def _failed(events: JsonLines, event: str, message: str, status: int, **fields: 
     return status
 
 
-def parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line."""
+def command(name: str) -> Any:
+    """The module of a command that is no scenario."""
+    return import_module(COMMANDS[name])
+
+
+def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of the command line. Where `words` begin with a command or a scenario, it knows that alone."""
     parser = argparse.ArgumentParser(
         prog="gpushare-workload", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,29 +74,39 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("list", help="list the scenarios and their questions")
     running = commands.add_parser("run", help="run one scenario; prints JSON lines on standard output")
     scenarios = running.add_subparsers(dest="scenario", required=True)
-    for name, module in SCENARIOS.items():
-        scenario = scenarios.add_parser(
-            name,
-            help=_question(module),
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        scenario.add_argument(
+    asked_scenarios, asked_commands = _asked(words)
+    for name in asked_scenarios:
+        added = _add(scenarios, name, scenario(name))
+        added.add_argument(
             "--backend", choices=CHOICES, default="auto", help="auto is CuPy if it is installed, else NumPy"
         )
-        scenario.add_argument(
+        added.add_argument(
             "--seed", type=int, default=1, help="determines the data and the arrivals (default: %(default)s)"
         )
-        module.add_arguments(scenario)
-    for name, module in COMMANDS.items():
-        command = commands.add_parser(
-            name,
-            help=_question(module),
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(command)
+        scenario(name).add_arguments(added)
+    for name in asked_commands:
+        command(name).add_arguments(_add(commands, name, command(name)))
     return parser
+
+
+def _asked(words: Sequence[str]) -> tuple[Collection[str], Collection[str]]:
+    """(scenarios, commands): the one that `words` begin with, else all."""
+    first, second = (*words, "", "")[:2]
+    if first in COMMANDS:
+        return (), (first,)
+    if first == "run":
+        return ((second,) if second in SCENARIOS else SCENARIOS), ()
+    return SCENARIOS, COMMANDS
+
+
+def _add(parsers: Any, name: str, module: Any) -> argparse.ArgumentParser:
+    added: argparse.ArgumentParser = parsers.add_parser(
+        name,
+        help=_question(module),
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return added
 
 
 def _question(module: Any) -> str:

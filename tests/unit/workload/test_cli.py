@@ -1,11 +1,15 @@
 """The command line: exit codes, and arguments that are refused with their name and value."""
 
+import argparse
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from gpushare_workload import cli
+from gpushare_workload.scenarios import SCENARIOS
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +44,33 @@ def test_the_list_has_the_question_of_each_scenario(capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split(maxsplit=1) == ["limits", "are my limits real?"]
     assert all(line.endswith("?") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (["run", "depart", "--role", "victim"], {"depart"}),
+        (["bench", "--quick"], {"bench"}),
+        (["run", "nonsense"], set(SCENARIOS)),
+        (["run", "--help"], set(SCENARIOS)),
+        (["--help"], {*SCENARIOS, *cli.COMMANDS}),
+        ([], {*SCENARIOS, *cli.COMMANDS}),
+    ],
+)
+def test_a_process_knows_what_it_is_asked_for_alone(words: list[str], kept: set[str]) -> None:
+    assert known(cli.parser(words)) - {"list", "run"} == kept
+
+
+def known(parser: argparse.ArgumentParser) -> set[str]:
+    """The names of all commands below a parser."""
+    below: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:  # noqa: SLF001
+        below |= action.choices if isinstance(action.choices, dict) else {}
+    return set(below).union(*map(known, below.values()))
+
+
+def test_the_scenario_that_is_run_is_the_only_one_that_is_imported() -> None:
+    code = "import sys; from gpushare_workload import cli; cli.parser(['run', 'depart']); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    others = {path for name, path in SCENARIOS.items() if name not in ("depart", "limits")}  # whose checks it uses
+    assert not set(done.stdout.split()) & {*others, *cli.COMMANDS.values()}

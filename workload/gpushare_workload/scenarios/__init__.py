@@ -1,28 +1,31 @@
 """The scenarios by name. Each module has `NAME`, `add_arguments(parser)` and `run(arguments, events, stop)`."""
 
-from gpushare_workload.scenarios.cooperation import ddp, pipeline, refine
-from gpushare_workload.scenarios.isolation import depart, fault, hog, limits, oversize, swell
-from gpushare_workload.scenarios.sharing import graph, mix, overlap, pin, pool, serve, streams, trio
+from importlib import import_module
+from typing import Any
 
+_COOPERATION, _ISOLATION, _SHARING = (f"{__name__}.{room}" for room in ("cooperation", "isolation", "sharing"))
 SCENARIOS = {
-    module.NAME: module
-    for module in (
-        limits,
-        pool,
-        streams,
-        graph,
-        pipeline,
-        refine,
-        pin,
-        ddp,
-        mix,
-        overlap,
-        trio,
-        serve,
-        fault,
-        hog,
-        oversize,
-        swell,
-        depart,
-    )
+    "limits": f"{_ISOLATION}.limits",
+    "pool": f"{_SHARING}.pool",
+    "streams": f"{_SHARING}.streams",
+    "graph": f"{_SHARING}.graph",
+    "pipeline": f"{_COOPERATION}.pipeline",
+    "refine": f"{_COOPERATION}.refine",
+    "pin": f"{_SHARING}.pin",
+    "ddp": f"{_COOPERATION}.ddp",
+    "mix": f"{_SHARING}.mix",
+    "overlap": f"{_SHARING}.overlap",
+    "trio": f"{_SHARING}.trio",
+    "serve": f"{_SHARING}.serve",
+    "fault": f"{_ISOLATION}.fault",
+    "hog": f"{_ISOLATION}.hog",
+    "oversize": f"{_ISOLATION}.oversize",
+    "swell": f"{_ISOLATION}.swell",
+    "depart": f"{_ISOLATION}.depart",
 }
+"""Modules by their paths: a process imports the scenario that it runs, and no other."""
+
+
+def scenario(name: str) -> Any:
+    """The module of a scenario."""
+    return import_module(SCENARIOS[name])

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from gpushare_workload import cli
-from gpushare_workload.scenarios import SCENARIOS
+from gpushare_workload.scenarios import SCENARIOS, scenario
 from localcluster.paths import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "workload.md").read_text()
@@ -32,14 +32,14 @@ def section(name: str) -> str:
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
 def test_every_scenario_is_in_the_table_with_its_question(name: str) -> None:
-    question = (SCENARIOS[name].__doc__ or "").splitlines()[0].split(": ", 1)[1]
+    question = (scenario(name).__doc__ or "").splitlines()[0].split(": ", 1)[1]
     assert f"| [`{name}`](scenarios.md#{name}) | {question} |" in PAGE
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
 def test_every_flag_has_a_line_with_its_default_and_no_other_has(name: str) -> None:
     parser = argparse.ArgumentParser()
-    SCENARIOS[name].add_arguments(parser)
+    scenario(name).add_arguments(parser)
     documented = dict(re.findall(r"^\| `(--[\w-]+)` \| (.*?) \|", section(name), re.MULTILINE))
     flags = {action.option_strings[-1]: action.default for action in parser._actions}  # noqa: SLF001
     assert set(documented) <= set(flags)
@@ -62,5 +62,5 @@ def test_every_flag_of_the_benchmark_is_on_the_page() -> None:
 
 def _help_of(name: str) -> str:
     parser = argparse.ArgumentParser(add_help=False)
-    cli.COMMANDS[name].add_arguments(parser)
+    cli.command(name).add_arguments(parser)
     return parser.format_usage()

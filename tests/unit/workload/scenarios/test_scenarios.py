@@ -1,10 +1,11 @@
 """The scenarios by name: each states its question."""
 
-from gpushare_workload.scenarios import SCENARIOS
+from gpushare_workload.scenarios import SCENARIOS, scenario
 
 
 def test_every_scenario_states_its_question() -> None:
-    for name, module in SCENARIOS.items():
-        first = (module.__doc__ or "").splitlines()[0]
+    for name in SCENARIOS:
+        first = (scenario(name).__doc__ or "").splitlines()[0]
         assert first.startswith(f"{name}: "), first
         assert first.endswith("?"), first
+        assert scenario(name).NAME == name
