@@ -105,7 +105,9 @@ def _once(arguments: argparse.Namespace, peaks: PeakTimes, stop: Stop) -> dict[s
         watch = GpuWatch()
         team.go()
         with watch as seen:
-            results: list[SwellResult] = team.results(arguments.duration + WAIT_SECONDS)
+            team.gather(arguments.duration + WAIT_SECONDS)
+            team.send_all(None)
+            results: list[SwellResult] = team.results(WAIT_SECONDS)
     return figures(results, free, seen.peak_mib)
 
 
@@ -137,6 +139,9 @@ def swell(worker: Worker, arguments: argparse.Namespace, peaks: PeakTimes) -> Sw
         cycle = Cycle(backend, worker.stop, high - low, arguments.busy / 1000, arguments.retry / 1000)
         late = 2 * cycle.busy * worker.index / arguments.processes if peaks is PeakTimes.IN_TURNS else 0.0
         cycle.run(arguments.duration, late, kept=peaks is PeakTimes.KEPT)
+        worker.send(None)
+        worker.receive()  # once all have ended: what is kept stays kept for one that began later, too
+        cycle.close()
         if held is not None:
             backend.free(held)
         return SwellResult(
@@ -169,9 +174,10 @@ class Cycle:
         self.waited = self.seconds = 0.0
         """Seconds that passed before allocations which were refused at first, and in all."""
         self.allocations: list[float] = []
+        self._kept: int | None = None
 
     def run(self, seconds: float, late: float, kept: bool) -> None:
-        """Runs for `seconds`, the first `late` of them without a peak. `kept`: the first peak is never freed."""
+        """Runs for `seconds`, the first `late` of them without a peak. `kept`: the first peak stays until close()."""
         began = self._clock()
         end = began + seconds
         self._compute(late, end)
@@ -187,9 +193,14 @@ class Cycle:
                 peak = None
             self._compute(self.busy, end)
             self.cycles += 1
-        if peak is not None:
-            self._backend.free(peak)
+        self._kept = peak
         self.seconds = self._clock() - began
+
+    def close(self) -> None:
+        """Frees a peak that was kept."""
+        if self._kept is not None:
+            self._backend.free(self._kept)
+            self._kept = None
 
     def _allocate(self, end: float) -> int | None:
         """The handle; None if it was still refused at `end`."""

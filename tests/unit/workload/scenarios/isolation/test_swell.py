@@ -30,7 +30,8 @@ class Waiting(Stop):
 
 
 class SmallGpu:
-    """A GPU whose memory is taken until `free_at`; a kernel moves the clock. `log` has each allocation and release."""
+    """A GPU whose memory is taken until `free_at`; a kernel moves the clock. `log` has each allocation and release, and
+    the end of the run."""
 
     def __init__(self, clock: Clock, free_at: float = 0.0) -> None:
         self._clock, self._free_at = clock, free_at
@@ -57,18 +58,20 @@ def cycled(seconds: float, free_at: float = 0.0, late: float = 0.0, kept: bool =
     gpu: Any = SmallGpu(clock, free_at)
     cycle = Cycle(gpu, Waiting(clock), 100, BUSY, RETRY, clock)
     cycle.run(seconds, late, kept)
+    gpu.log.append(("end", round(clock.now, 3)))
+    cycle.close()
     return cycle, gpu
 
 
 def test_a_peak_is_held_for_half_of_each_cycle() -> None:
     cycle, gpu = cycled(0.35)
-    assert gpu.log == [("allocate", 0.0), ("free", 0.1), ("allocate", 0.2), ("free", 0.3)]
+    assert gpu.log == [("allocate", 0.0), ("free", 0.1), ("allocate", 0.2), ("free", 0.3), ("end", 0.35)]
     assert (cycle.cycles, cycle.refused, cycle.waited) == (2, 0, 0.0)
     assert cycle.seconds == pytest.approx(0.35)
 
 
 def test_a_later_process_begins_in_another_part_of_its_cycle() -> None:
-    assert cycled(0.25, late=0.1)[1].log == [("allocate", 0.1), ("free", 0.2)]
+    assert cycled(0.25, late=0.1)[1].log == [("allocate", 0.1), ("free", 0.2), ("end", 0.25)]
 
 
 def test_a_refused_peak_is_tried_again_and_the_wait_is_counted() -> None:
@@ -80,13 +83,13 @@ def test_a_refused_peak_is_tried_again_and_the_wait_is_counted() -> None:
 
 def test_who_never_gets_its_peak_does_no_cycle_and_waits_to_the_end() -> None:
     cycle, gpu = cycled(0.2, free_at=9.0)
-    assert (cycle.cycles, cycle.allocations, gpu.log) == (0, [], [])
+    assert (cycle.cycles, cycle.allocations, gpu.log) == (0, [], [("end", 0.2)])
     assert cycle.waited == pytest.approx(0.2)
 
 
-def test_a_kept_peak_is_allocated_once_and_freed_at_the_end() -> None:
+def test_a_kept_peak_is_allocated_once_and_freed_after_the_end() -> None:
     cycle, gpu = cycled(0.4, kept=True)
-    assert gpu.log == [("allocate", 0.0), ("free", 0.4)]
+    assert gpu.log == [("allocate", 0.0), ("end", 0.4), ("free", 0.4)]
     assert cycle.cycles == 2
 
 
