@@ -8,4 +8,4 @@ def test_every_scenario_states_its_question() -> None:
         first = (scenario(name).__doc__ or "").splitlines()[0]
         assert first.startswith(f"{name}: "), first
         assert first.endswith("?"), first
-        assert scenario(name).NAME == name
+        assert name == scenario(name).NAME
