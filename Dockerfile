@@ -5,10 +5,10 @@
 #   docker build --target workload --build-arg CUPY=cupy-cuda13x -t gpushare-workload .
 #   docker build --target workload-torch -t gpushare-workload-torch .     # the scenario ddp: 5 GB more
 #
+# Nothing is installed but from locks with hashes, the C compiler included; the base is one image, by its digest.
 # pip takes its settings from the builder: mount a pip.conf at /etc/pip.conf where a mirror or certificates are needed.
-# apt, which brings a C compiler for two small libraries, has those of the base.
 
-ARG BASE=python:3.13-slim-bookworm
+ARG BASE=python:3.13.15-slim-bookworm@sha256:ed86c82274b3c69b52fb5820f358f0bd7df0b603332063cb5c6e32bd220c3e6e
 
 FROM ${BASE} AS base
 ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
@@ -34,11 +34,15 @@ RUN pip install --no-deps --no-build-isolation --no-index --root /code /src && \
         /code/opt/gpushare/lib/python3*/site-packages/gpushare/simulation/bin/* && \
     python3 -m compileall -q -s /code -p / --invalidation-mode unchecked-hash /code
 
-# In front of the driver's libraries in clients' containers, where a share says so.
+# In front of the driver's libraries in clients' containers, where a share says so. The compiler is a package of a lock, so
+# from the same sources come the same bytes; the target is named, else it would be the processor that builds.
 FROM base AS native
-RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
+ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
+RUN python3 -m venv /opt/gpushare
+COPY requirements/native.lock /src/native.lock
+RUN pip install --require-hashes --no-deps --only-binary :all: -r /src/native.lock
 COPY native /src/native
-RUN /src/native/build.sh /opt/gpushare/lib/gpushare
+RUN CC="python3 -m ziglang cc -target $(uname -m)-linux-musl" /src/native/build.sh /out
 
 FROM base AS operator-dependencies
 ENV PIP_NO_CACHE_DIR=1 PIP_NO_COMPILE=1
@@ -96,7 +100,7 @@ ENV MALLOC_MMAP_THRESHOLD_=65536 \
 # Nobody here asks by them, and OpenSSL would find them one by one in its directory all the same.
 ENV SSL_CERT_FILE=/dev/null
 COPY --from=operator-dependencies /opt/gpushare /opt/gpushare
-COPY --from=native /opt/gpushare/lib/gpushare /opt/gpushare/lib/gpushare
+COPY --from=native /out /opt/gpushare/lib/gpushare
 COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-operator" \
       org.opencontainers.image.description="Shares NVIDIA GPUs between Kubernetes pods through MPS" \

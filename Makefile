@@ -273,5 +273,6 @@ lock: ## resolve requirements.lock and requirements/*.lock anew, for every suppo
 	@$(COMPILE) --extra docs -c requirements.lock -o requirements/docs.lock pyproject.toml
 	@$(COMPILE) --extra workload --extra torch -c requirements.lock -o requirements/torch.lock pyproject.toml
 	@echo 'setuptools>=77' | $(COMPILE) -o requirements/build.lock -
+	@echo 'ziglang>=0.17' | $(COMPILE) -o requirements/native.lock -
 	@echo 'cyclonedx-python-lib>=11' | $(COMPILE) -c requirements.lock -o requirements/release.lock -
 	@echo 'pip-audit>=2.10' | $(COMPILE) -c requirements.lock -o requirements/audit.lock -

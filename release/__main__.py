@@ -29,12 +29,16 @@ from localcluster.programs.build import HELM, build_component
 from localcluster.progress import say
 from release import changelog, krew, sbom
 from release.oci import OciArchive
-from release.packages import contents
+from release.packages import contents, locked_tools
 from release.plugin import PluginError
 
 CHART = REPOSITORY / "charts" / "gpushare"
 CHARTED_IMAGE = "operator"
 """The target of the Dockerfile whose digest goes into the chart."""
+
+
+TOOLS = {"operator": ("build.lock", "native.lock"), "workload": ("build.lock",)}
+"""The locks, below requirements, of what makes an image and is not in it; by target of the Dockerfile."""
 
 
 class ReleaseError(Exception):
@@ -149,7 +153,8 @@ def _image(target: str, archive: Path, source: Source, directory: Path) -> str:
     image = OciArchive(archive)
     say(f"{name}: {image.digest}, {image.compressed_bytes / 1e6:.0f} MB to download")
     shutil.copyfile(archive, directory / f"{name}-{source.version}.oci.tar")
-    bill = sbom.document(name, source.version, image.digest, contents(image), source.moment)
+    tools = [tool for lock in TOOLS[target] for tool in locked_tools((REPOSITORY / "requirements" / lock).read_text())]
+    bill = sbom.document(name, source.version, image.digest, contents(image), source.moment, tools)
     (directory / f"{name}-{source.version}.cdx.json").write_text(bill)
     return image.digest
 

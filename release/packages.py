@@ -1,7 +1,10 @@
-"""What an image contains, by package: Debian packages of dpkg's database, Python distributions of site-packages."""
+"""What an image contains, by package: Debian packages of dpkg's database, Python distributions of site-packages, and
+the front libraries, which are no package's.
+"""
 
 import csv
 import email.parser
+import hashlib
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
@@ -14,12 +17,15 @@ _DPKG_LIST = re.compile(r"var/lib/dpkg/info/(?P<name>[^/:]+)(:[^/]+)?\.list")
 _DIST_INFO = re.compile(
     r"(?P<site>.*/(site|dist)-packages)/(?P<folder>[^/]+\.(dist|egg)-info)/(?P<file>METADATA|PKG-INFO|RECORD)"
 )
+_COPYRIGHT = re.compile(r"usr/share/doc/(?P<name>[^/]+)/copyright")
+_FRONT = re.compile(r"opt/gpushare/lib/gpushare/(?P<name>[^/]+)")
+_PINNED = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)", re.MULTILINE)
 _OS_RELEASE = ("etc/os-release", "usr/lib/os-release")
 
 
 @dataclass(frozen=True)
 class Package:
-    """`kind`: deb or pypi, as in a package URL. `licence`: an SPDX expression or the package's own words, or empty."""
+    """`kind`: deb, pypi or generic, as in a package URL. `licence`: SPDX, the package's own words, or empty."""
 
     kind: str
     name: str
@@ -29,6 +35,8 @@ class Package:
     homepage: str = ""
     paths: frozenset[str] = frozenset()
     """Paths that it owns in the root file system, without a leading slash; byte code is not among them."""
+    sha256: str = ""
+    """Of a single file, in hexadecimal digits."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +51,15 @@ def contents(archive: OciArchive) -> Contents:
     """Everything that is installed in the image, ordered by kind and name."""
     read = archive.read(
         lambda path: (
-            path in (_DPKG_STATUS, *_OS_RELEASE) or bool(_DPKG_LIST.fullmatch(path) or _DIST_INFO.fullmatch(path))
+            path in (_DPKG_STATUS, *_OS_RELEASE)
+            or any(wanted.fullmatch(path) for wanted in (_DPKG_LIST, _DIST_INFO, _COPYRIGHT, _FRONT))
         )
     )
     texts = {path: content.decode(errors="replace") for path, content in read.items()}
     fields = dict(
         line.split("=", 1) for name in _OS_RELEASE for line in texts.get(name, "").splitlines() if "=" in line
     )
-    packages = [*debian_packages(texts), *python_distributions(texts)]
+    packages = [*debian_packages(texts), *python_distributions(texts), *front_libraries(read)]
     return Contents(
         fields.get("ID", "linux").strip('"'),
         fields.get("VERSION_ID", "").strip('"'),
@@ -67,6 +76,7 @@ def debian_packages(texts: Mapping[str, str]) -> list[Package]:
             fields["Package"],
             fields["Version"],
             architecture=fields["Architecture"],
+            licence=_debian_licence(texts.get(f"usr/share/doc/{fields['Package']}/copyright", "")),
             homepage=fields.get("Homepage", ""),
             paths=frozenset(line.strip("/") for line in lists.get(fields["Package"], "").splitlines()),
         )
@@ -96,6 +106,33 @@ def python_distributions(texts: Mapping[str, str]) -> list[Package]:
             )
         )
     return distributions
+
+
+def front_libraries(files: Mapping[str, bytes]) -> list[Package]:
+    """The C libraries of native/, which go into clients' containers. `files`: of the image by path."""
+    return [
+        Package(
+            "generic",
+            match["name"],
+            "",
+            licence="Apache-2.0",
+            paths=frozenset({path}),
+            sha256=hashlib.sha256(content).hexdigest(),
+        )
+        for path, content in files.items()
+        if (match := _FRONT.fullmatch(path))
+    ]
+
+
+def locked_tools(lock: str) -> list[Package]:
+    """The Python distributions of a lock file's text, such as a compiler: they make an image and are not in it."""
+    return [Package("pypi", match["name"], match["version"]) for match in _PINNED.finditer(lock)]
+
+
+def _debian_licence(copyright_file: str) -> str:
+    """The licences that a machine-readable copyright file (DEP-5) names; empty for one of free text."""
+    names = {name.strip() for name in re.findall(r"^License: *(\S.*)$", copyright_file, re.MULTILINE)}
+    return " AND ".join(f"({name})" if " " in name else name for name in sorted(names))
 
 
 def _stanzas(status: str) -> Iterable[dict[str, str]]:

@@ -13,6 +13,8 @@ from localcluster.progress import run_long
 
 _PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
 _COMPONENTS = {"main", "universe"}
+# No documentation, but each package's licence, which goes where the package goes.
+_DPKG_OPTIONS = ("--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-include=/usr/share/doc/*/copyright")
 _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -24,7 +26,8 @@ def base_archive(cache: Path) -> Path:
         raise LocalClusterError(
             f"no apt source for {codename!r} under /etc/apt: the base image needs a Debian or Ubuntu"
         )
-    key = key_of([("sources", sources.encode()), ("ca", _bundle())], _PACKAGES, platform.machine(), codename)
+    inputs = [("sources", sources.encode()), ("ca", _bundle())]
+    key = key_of(inputs, _PACKAGES, *_DPKG_OPTIONS, platform.machine(), codename)
     entry = build_once(cache / f"rootfs-{key}", lambda directory: _bootstrap(directory, codename, sources, cache))
     return entry / "rootfs.tar"
 
@@ -85,8 +88,7 @@ def _bootstrap(directory: Path, codename: str, sources: str, cache: Path) -> Non
     listing, tree, archive = directory / "apt.list", directory / "root", directory / "rootfs.tar"
     listing.write_text(sources)
     log = cache / "logs" / "rootfs.log"
-    clean = "--dpkgopt=path-exclude=/usr/share/doc/*"
-    argv = ["mmdebstrap", "--mode=root", "--variant=minbase", clean, f"--include={_PACKAGES}", codename]
+    argv = ["mmdebstrap", "--mode=root", "--variant=minbase", *_DPKG_OPTIONS, f"--include={_PACKAGES}", codename]
     run_long(f"base image: {codename} with Python", [*argv, tree, listing], log, limit_s=900)
     shutil.copy(_BUNDLE, tree / _BUNDLE.relative_to("/"))
     devices = ["--exclude=./dev/*", "--exclude=./var/cache/apt/*", "--exclude=./var/lib/apt/lists/*"]

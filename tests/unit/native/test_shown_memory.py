@@ -11,6 +11,7 @@ import pytest
 
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
+from localcluster.paths import REPOSITORY
 from tests.native import build
 from tests.native.build import GIB
 
@@ -378,3 +379,11 @@ def test_a_front_exports_only_what_it_changes(libraries: Path, soname: str) -> N
     assert "TEXTREL" not in dynamic
     assert "GNU_RELRO" in segments
     assert "RWE" not in segments
+
+
+def test_the_same_sources_make_the_same_bytes_wherever_they_lie(libraries: Path, tmp_path: Path) -> None:
+    """So whoever has the compiler of requirements/native.lock can compare a release's libraries with their own."""
+    sources = shutil.copytree(REPOSITORY / "native", tmp_path / "elsewhere")
+    subprocess.run([sources / "build.sh", tmp_path / "again"], check=True, timeout=120)
+    for soname in EXPORTS:
+        assert (tmp_path / "again" / soname).read_bytes() == (libraries / soname).read_bytes()

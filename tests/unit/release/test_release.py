@@ -12,7 +12,7 @@ from release.__main__ import ReleaseError, check_chart, checksums, read_source, 
 from release.changelog import NoSectionError, notes
 from release.image_size import by_package, source_of
 from release.oci import File
-from release.packages import Contents, Package, debian_packages, python_distributions
+from release.packages import Contents, Package, debian_packages, front_libraries, locked_tools, python_distributions
 from release.sbom import document
 
 DIGEST = "sha256:" + "ab" * 32
@@ -100,11 +100,22 @@ TEXTS = {
     "var/lib/dpkg/status": "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9\n"
     "Description: C\n Homepage: none\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n",
     "var/lib/dpkg/info/libc6:amd64.list": "/.\n/lib/libc.so\n",
+    "usr/share/doc/libc6/copyright": "Format: DEP-5\n\nFiles: *\nLicense: LGPL-2.1\n\nFiles: a\nLicense: GPL-2 or MIT\n text\n",
     "opt/lib/python3.13/site-packages/My_Pkg-1.0.dist-info/METADATA": "Name: My_Pkg\nVersion: 1.0\n"
     "License-Expression: MIT\nProject-URL: Homepage, https://example.org\n\ntext",
     "opt/lib/python3.13/site-packages/My_Pkg-1.0.dist-info/RECORD": "my_pkg/a.py,,\n../../../bin/tool,,\n",
 }
-LIBC = Package("deb", "libc6", "2.36-9", "amd64", paths=frozenset({".", "lib/libc.so"}))
+LIBC = Package(
+    "deb", "libc6", "2.36-9", "amd64", licence="(GPL-2 or MIT) AND LGPL-2.1", paths=frozenset({".", "lib/libc.so"})
+)
+FRONT = Package(
+    "generic",
+    "libcuda.so.1",
+    "",
+    licence="Apache-2.0",
+    paths=frozenset({"opt/gpushare/lib/gpushare/libcuda.so.1"}),
+    sha256="fb8e20fc2e4c3f248c60c39bd652f3c1347298bb977b8b4d5903b85055620603",
+)
 MY_PKG = Package(
     "pypi",
     "my-pkg",
@@ -118,6 +129,15 @@ MY_PKG = Package(
 def test_installed_packages_are_read_with_what_they_own() -> None:
     assert debian_packages(TEXTS) == [LIBC]
     assert python_distributions(TEXTS) == [MY_PKG]
+    assert front_libraries({"opt/gpushare/lib/gpushare/libcuda.so.1": b"ab", "opt/gpushare/lib/x": b""}) == [FRONT]
+
+
+def test_what_makes_an_image_is_read_from_its_lock() -> None:
+    assert locked_tools("zig-lang==0.17.1 \\\n    --hash=sha256:ab\nb==2\n") == [
+        Package("pypi", "zig-lang", "0.17.1"),
+        Package("pypi", "b", "2"),
+    ]
+    assert locked_tools((REPOSITORY / "requirements" / "native.lock").read_text())[0].name == "ziglang"
 
 
 def test_every_file_counts_once_and_byte_code_for_its_source() -> None:
@@ -134,14 +154,20 @@ def test_every_file_counts_once_and_byte_code_for_its_source() -> None:
 
 
 def test_the_bill_of_materials_is_complete_and_reproducible() -> None:
-    contents = Contents("debian", "12", (LIBC, MY_PKG))
-    text = document("gpushare-operator", "0.2.0", DIGEST, contents, 1_700_000_000)
-    assert text == document("gpushare-operator", "0.2.0", DIGEST, contents, 1_700_000_000)
+    contents, tools = Contents("debian", "12", (LIBC, MY_PKG, FRONT)), [Package("pypi", "ziglang", "0.17.1")]
+    text = document("gpushare-operator", "0.2.0", DIGEST, contents, 1_700_000_000, tools)
+    assert text == document("gpushare-operator", "0.2.0", DIGEST, contents, 1_700_000_000, tools)
     bill = json.loads(text)
     assert {it["purl"] for it in bill["components"]} == {
         "pkg:deb/debian/libc6@2.36-9?arch=amd64&distro=debian-12",
         "pkg:pypi/my-pkg@1.0",
+        f"pkg:generic/gpushare/libcuda.so.1?checksum=sha256:{FRONT.sha256}",
+        "pkg:pypi/ziglang@0.17.1",
     }
+    by_name = {it["name"]: it for it in bill["components"]}
+    assert by_name["ziglang"]["scope"] == "excluded"
+    assert by_name["libcuda.so.1"]["hashes"] == [{"alg": "SHA-256", "content": FRONT.sha256}]
+    assert by_name["libc6"]["licenses"] == [{"license": {"name": LIBC.licence}}]
     assert bill["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
     assert bill["metadata"]["timestamp"] == "2023-11-14T22:13:20+00:00"
-    assert next(it for it in bill["components"] if it["name"] == "my-pkg")["licenses"] == [{"license": {"id": "MIT"}}]
+    assert by_name["my-pkg"]["licenses"] == [{"license": {"id": "MIT"}}]
