@@ -13,6 +13,7 @@ CLUSTERS ?= auto
 RERUNS   ?= 0
 CYCLES   ?= 100
 MINUTES  ?= 60
+SECONDS  ?= 60
 NODES    ?= 100 1000 5000
 # One environment per clone (it is an editable install) and lock file.
 LOCKS := requirements.lock requirements/build.lock requirements/release.lock
@@ -247,6 +248,15 @@ skew-samples: venv ## what this release writes, for the tests of the next one: t
 format: venv ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+.PHONY: fuzz
+fuzz: ## the front libraries under libFuzzer, SECONDS=60 for each (clang with its runtime); inputs are kept in build/fuzz
+	@for name in cuda nvml; do \
+	  mkdir -p build/fuzz/$$name; \
+	  clang -std=gnu11 -O1 -g -D_DEFAULT_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+	    -o build/fuzz/fuzz_$$name tests/native/fuzz_$$name.c; \
+	  build/fuzz/fuzz_$$name -max_len=256 -max_total_time=$(SECONDS) -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/$$name; \
+	done
 
 .PHONY: crds
 crds: venv ## generate crds/ and docs/api.md from the API models

@@ -54,17 +54,18 @@ static uint64_t left_of_grant(uint64_t shown)
 {
     struct {
         unsigned long long total, free, used;
-    } memory;
-    int (*init)(void), (*by_uuid)(const char *, void **), (*info)(void *, void *);
+    } memory = {0, shown, 0};
+    int (*init)(void) = NULL, (*by_uuid)(const char *, void **) = NULL, (*info)(void *, void *) = NULL;
     void *device = NULL, *nvml = dlopen("libnvidia-ml.so.1", RTLD_LAZY); /* stays; further calls only count */
 
-    if (nvml == NULL)
-        return shown;
-    *(void **)&init = dlsym(nvml, "nvmlInit_v2");
-    *(void **)&by_uuid = dlsym(nvml, "nvmlDeviceGetHandleByUUID");
-    *(void **)&info = dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+    if (nvml != NULL) {
+        *(void **)&init = dlsym(nvml, "nvmlInit_v2");
+        *(void **)&by_uuid = dlsym(nvml, "nvmlDeviceGetHandleByUUID");
+        *(void **)&info = dlsym(nvml, "nvmlDeviceGetMemoryInfo");
+    }
+    (void)dlerror();
     if (init == NULL || by_uuid == NULL || info == NULL || init() != 0 ||
-        by_uuid(getenv("GPUSHARE_GPU"), &device) != 0 || info(device, &memory) != 0)
+        by_uuid(grant.gpu_text, &device) != 0 || info(device, &memory) != 0)
         return shown;
     return memory.free < shown ? memory.free : shown;
 }
@@ -73,7 +74,7 @@ static uint64_t left_of_grant(uint64_t shown)
 static bool is_granted_device(CUdevice device)
 {
     int count = 0;
-    struct CUuuid uuid;
+    struct CUuuid uuid = {{0}};
 
     if (own_device_get_count != NULL && own_device_get_count(&count) == CUDA_SUCCESS && count == 1)
         return true;
@@ -158,7 +159,8 @@ static function as_function(const void *address)
 /* The front of what the driver's cuGetProcAddress found, else that itself.
  *
  * The address tells which function it is. Where the driver hands out another one than it exports, name and version do:
- * of which CUDA each variant is (cudaTypedefs.h). A version of which this file does not know what it brings is left alone.
+ * of which CUDA each variant is (cudaTypedefs.h). A version of which this file does not know what it brings is left alone,
+ * and so is a function that this driver does not export: a front would have nothing to ask.
  */
 static void replace(const char *symbol, void **address, int version)
 {
@@ -184,7 +186,7 @@ static void replace(const char *symbol, void **address, int version)
         if (found == known[i].own)
             front = known[i].front;
     for (size_t i = 0; i < count && front == NULL; i++)
-        if (strcmp(symbol, known[i].name) == 0 && version >= known[i].since && version <= known[i].until)
+        if (known[i].own != NULL && strcmp(symbol, known[i].name) == 0 && version >= known[i].since && version <= known[i].until)
             front = known[i].front;
     if (front != NULL)
         memcpy(address, &front, sizeof front);

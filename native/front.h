@@ -5,7 +5,9 @@
  * does not define. It changes what is shown and enforces nothing: MPS does.
  *
  * Guarantees: all of this is settled while the library is loaded and is read-only from then on, so threads and forked
- * children need no lock. What is not understood of the environment leaves everything as the driver says it.
+ * children need no lock. What is not understood of the environment, and of the driver, leaves everything as the driver
+ * says it. Nothing beyond what a caller handed over is read or written, whatever the driver answers: tests/native has both
+ * libraries under a fuzzer.
  */
 #ifndef GPUSHARE_FRONT_H
 #define GPUSHARE_FRONT_H
@@ -20,7 +22,7 @@
 #define EXPORT __attribute__((visibility("default")))
 #define MIB ((uint64_t)1 << 20)
 
-enum { UUID_BYTES = 16, MOST_DIGITS = 15 };
+enum { UUID_BYTES = 16, UUID_TEXT = sizeof "GPU-01234567-89ab-cdef-0123-456789abcdef", MOST_DIGITS = 15 };
 
 typedef void (*function)(void);
 
@@ -28,6 +30,7 @@ struct grant {
     uint64_t bytes;     /* of each process; 0: nothing is changed */
     uint64_t processes; /* that the container may have */
     unsigned char gpu[UUID_BYTES];
+    char gpu_text[UUID_TEXT]; /* the same, as it was written */
 };
 
 static inline bool read_number(const char *text, uint64_t *number)
@@ -86,10 +89,13 @@ static inline struct grant read_grant(void)
 {
     struct grant grant = {0};
     uint64_t memory = 0;
+    const char *gpu = getenv("GPUSHARE_GPU");
 
-    if (read_uuid(getenv("GPUSHARE_GPU"), grant.gpu) && read_number(getenv("GPUSHARE_MEMORY_BYTES"), &memory) &&
-        read_number(getenv("GPUSHARE_PROCESSES"), &grant.processes) && grant.processes > 0)
+    if (read_uuid(gpu, grant.gpu) && read_number(getenv("GPUSHARE_MEMORY_BYTES"), &memory) &&
+        read_number(getenv("GPUSHARE_PROCESSES"), &grant.processes) && grant.processes > 0) {
         grant.bytes = of_each(memory, grant.processes);
+        memcpy(grant.gpu_text, gpu, sizeof grant.gpu_text); /* a UUID that was read has this very length */
+    }
     return grant;
 }
 
@@ -109,13 +115,12 @@ static inline void find_functions(const struct wanted *wanted, size_t count)
 {
     void *driver = dlopen(DRIVER, RTLD_LAZY | RTLD_NOLOAD);
 
-    if (driver == NULL)
-        return;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; driver != NULL && i < count; i++) {
         void *address = dlsym(driver, wanted[i].name);
         memcpy(wanted[i].found, &address, sizeof address);
     }
-    dlclose(driver);
+    if (driver != NULL)
+        dlclose(driver);
     (void)dlerror(); /* what a program asks for later is about its own calls */
 }
 

@@ -23,6 +23,8 @@ struct process {
     unsigned int gpu_instance, compute_instance;
 };
 
+#define MEMORY_V2 (sizeof(struct memory_v2) | 2u << 24) /* nvmlMemory_v2: the caller writes it into `version` */
+
 static struct grant grant;
 
 static nvmlReturn_t (*own_memory)(nvmlDevice_t, struct memory *);
@@ -45,7 +47,7 @@ __attribute__((constructor)) static void load(void)
 
 static bool is_granted_device(nvmlDevice_t device)
 {
-    char text[UUID_BUFFER];
+    char text[UUID_BUFFER] = "";
     unsigned char uuid[UUID_BYTES];
 
     return own_uuid != NULL && own_uuid(device, text, sizeof text) == NVML_SUCCESS && read_uuid(text, uuid) &&
@@ -88,17 +90,20 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, struct memory *
     if (own_memory == NULL)
         return NVML_ERROR_FUNCTION_NOT_FOUND;
     nvmlReturn_t result = own_memory(device, memory);
-    if (result == NVML_SUCCESS && grant.bytes != 0 && memory->total > grant.bytes && is_granted_device(device))
+    if (result == NVML_SUCCESS && grant.bytes != 0 && memory != NULL && memory->total > grant.bytes &&
+        is_granted_device(device))
         show(device, &memory->total, &memory->free, &memory->used);
     return result;
 }
 
+/* A driver may take structures of other versions, with other fields and sizes: those stay as it filled them. */
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct memory_v2 *memory)
 {
     if (own_memory_v2 == NULL)
         return NVML_ERROR_FUNCTION_NOT_FOUND;
     nvmlReturn_t result = own_memory_v2(device, memory);
-    if (result == NVML_SUCCESS && grant.bytes != 0 && memory->total > grant.bytes && is_granted_device(device)) {
+    if (result == NVML_SUCCESS && grant.bytes != 0 && memory != NULL && memory->version == MEMORY_V2 &&
+        memory->total > grant.bytes && is_granted_device(device)) {
         memory->reserved = 0; /* the driver's own need is not in a grant */
         show(device, &memory->total, &memory->free, &memory->used);
     }

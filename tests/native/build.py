@@ -49,6 +49,12 @@ def program(directory: Path, *flags: str) -> Path:
     return _compile(SOURCES / "program.c", directory / "program", *flags, "-pthread", str(library))
 
 
+def fuzz_target(directory: Path, name: str) -> Path:
+    """fuzz_`name`.c with sanitizers, as a program of (seed, number of random inputs); `make fuzz` has libFuzzer."""
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_DEFAULT_SOURCE")
+    return _compile(SOURCES / f"fuzz_{name}.c", directory / name, *flags, str(SOURCES / "fuzz_main.c"))
+
+
 def _compile(source: Path, result: Path, *flags: str) -> Path:
     flags = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", *flags)
     subprocess.run([compiler() or "cc", "-o", result, source, *flags], check=True, timeout=120)

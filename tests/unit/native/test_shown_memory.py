@@ -347,6 +347,14 @@ def test_no_sanitizer_finds_anything(tmp_path: Path, sanitizer: str) -> None:
     assert outputs(program, LD_LIBRARY_PATH=str(libraries), **GRANT) == [16] * 10
 
 
+@pytest.mark.parametrize("name", ["cuda", "nvml"])
+def test_nothing_that_is_asked_set_or_answered_does_harm(tmp_path: Path, name: str) -> None:
+    """Random environments, drivers and calls; what the targets check is in tests/native/fuzz_*.c."""
+    target = build.fuzz_target(tmp_path, name)
+    done = subprocess.run([target, "1", "30000"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
 def outputs(program: Path, **environment: str) -> list[int]:
     done = subprocess.run([program], capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 0, done.stderr
