@@ -131,7 +131,7 @@ def locked_tools(lock: str) -> list[Package]:
 
 def _debian_licence(copyright_file: str) -> str:
     """The licences that a machine-readable copyright file (DEP-5) names; empty for one of free text."""
-    names = {name.strip() for name in re.findall(r"^License: *(\S.*)$", copyright_file, re.MULTILINE)}
+    names = set(re.findall(r"^License: *([A-Za-z0-9][\w.+/ -]{0,60}?) *$", copyright_file, re.MULTILINE))
     return " AND ".join(f"({name})" if " " in name else name for name in sorted(names))
 
 

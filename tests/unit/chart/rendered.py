@@ -22,7 +22,6 @@ VARIANTS = {
     "simulated": ("simulation.enabled=true",),
     "everything": (
         "certificates.mode=CertManager",
-        "networkPolicy.enabled=true",
         "operator.replicas=2",
         "imagePullSecrets[0].name=one",
         "imagePullSecrets[1].name=two",
@@ -67,7 +66,6 @@ VARIANTS = {
         "ui.enabled=true",
         "ui.hosts={gpus.example.com,gpus}",
         "ui.from[0].namespaceSelector.matchLabels.team=ingress",
-        "networkPolicy.enabled=true",
     ),
     "least": (
         "crds.enabled=false",

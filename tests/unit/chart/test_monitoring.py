@@ -31,10 +31,19 @@ def test_only_those_who_are_named_may_scrape() -> None:
             "ports": [{"port": 9500}],
             "from": [{"namespaceSelector": {"matchLabels": {"team": "watchers"}}}],
         }
-    closed = helm(
-        "template", "g", str(CHART), "--set=networkPolicy.enabled=true", "--show-only=templates/networkpolicy.yaml"
-    )
+    closed = helm("template", "g", str(CHART), "--set=metrics.from=null", "--show-only=templates/networkpolicy.yaml")
     assert "9408" not in closed.stdout, "without metrics.from nobody may scrape"
+
+
+def test_by_default_metrics_are_open_to_namespaces_of_given_names_alone() -> None:
+    """A namespace's name is an administrator's to give; labels of pods are their authors'."""
+    for name in ("gpushare-operator", "gpushare-webhook", "gpushare-agent"):
+        rules = named("default", "NetworkPolicy", name)["spec"]["ingress"]
+        (scrape,) = [rule for rule in rules if {"port": 9408} in rule["ports"]]
+        ((selector,),) = [peer.values() for peer in scrape["from"]]
+        (names,) = selector["matchExpressions"]
+        assert (names["key"], names["operator"]) == ("kubernetes.io/metadata.name", "In")
+        assert {"monitoring", "openshift-monitoring", "kube-system"} <= set(names["values"])
 
 
 def test_every_replica_is_scraped_and_says_on_which_node_it_is() -> None:

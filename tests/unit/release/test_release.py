@@ -100,7 +100,8 @@ TEXTS = {
     "var/lib/dpkg/status": "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.36-9\n"
     "Description: C\n Homepage: none\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n",
     "var/lib/dpkg/info/libc6:amd64.list": "/.\n/lib/libc.so\n",
-    "usr/share/doc/libc6/copyright": "Format: DEP-5\n\nFiles: *\nLicense: LGPL-2.1\n\nFiles: a\nLicense: GPL-2 or MIT\n text\n",
+    "usr/share/doc/libc6/copyright": "Format: DEP-5\n\nFiles: *\nLicense: LGPL-2.1\n\nFiles: a\n"
+    "License: GPL-2 or MIT\n text\n\nLicense: * Permission to use is granted.\n",
     "opt/lib/python3.13/site-packages/My_Pkg-1.0.dist-info/METADATA": "Name: My_Pkg\nVersion: 1.0\n"
     "License-Expression: MIT\nProject-URL: Homepage, https://example.org\n\ntext",
     "opt/lib/python3.13/site-packages/My_Pkg-1.0.dist-info/RECORD": "my_pkg/a.py,,\n../../../bin/tool,,\n",
