@@ -122,4 +122,8 @@ async def serve_webhook(port: int, secret: dict[str, str]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve_webhook(int(sys.argv[1]), json.load(sys.stdin)))
+    try:
+        run = import_module("gpushare.process.event_loop").run
+    except ImportError:  # before the parts had a loop of their own
+        run = asyncio.run
+    run(serve_webhook(int(sys.argv[1]), json.load(sys.stdin)))

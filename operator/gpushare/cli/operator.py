@@ -1,9 +1,10 @@
 """`gpushare operator`: assigns GPUs to shares. A Lease keeps one replica active."""
 
 import argparse
-import asyncio
 import logging
 import os
+
+from gpushare.process import event_loop
 
 LOG = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         LOG.error("%s", error)
         return 2
     try:
-        asyncio.run(run_operator(settings, args.probe_port, args.metrics_port))
+        event_loop.run(run_operator(settings, args.probe_port, args.metrics_port))
     except LeaseLostError as error:
         LOG.error("%s; ending, so that a fresh process asks for it again", error)
         return 1

@@ -6,6 +6,8 @@ import logging
 import os
 from importlib.metadata import version
 
+from gpushare.process import event_loop
+
 LOG = logging.getLogger(__name__)
 SECONDS = 60
 
@@ -20,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 where webhook, operator and agents work; otherwise 1, and the log says what does not."""
-    problems = asyncio.run(_main(args.namespace))
+    problems = event_loop.run(_main(args.namespace))
     for problem in problems:
         LOG.error("%s", problem)
     if not problems:

@@ -4,9 +4,10 @@ The chart runs it where its value uninstall.shares is Delete.
 """
 
 import argparse
-import asyncio
 import logging
 from importlib.metadata import version
+
+from gpushare.process import event_loop
 
 LOG = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 0 where no node has anything of gpushare any more; otherwise 1, and the log says what to do."""
-    why = asyncio.run(_main(args))
+    why = event_loop.run(_main(args))
     if why is None:
         LOG.info("no GpuShare and no MPS daemon is left: gpushare may be uninstalled")
         return 0

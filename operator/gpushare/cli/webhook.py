@@ -6,6 +6,7 @@ import os
 from importlib.metadata import version
 
 from gpushare.kube.client import connect
+from gpushare.process import event_loop
 from gpushare.process.end_signals import on_end_signal
 from gpushare.webhook.serving.server import WebhookSettings, serve
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         client_authority=args.client_authority,
         client_names=tuple(args.client_name),
     )
-    asyncio.run(_main(settings))
+    event_loop.run(_main(settings))
     return 0
 
 

@@ -5,6 +5,8 @@ import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from gpushare.process import event_loop
+
 
 def on_end_signal(act: Callable[[], object]) -> None:
     """SIGTERM and SIGINT call `act` in the running event loop from now on."""
@@ -22,7 +24,7 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> bool:
         await work
 
     try:
-        asyncio.run(main())
+        event_loop.run(main())
     except asyncio.CancelledError:
         return True
     return False

@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 
 from gpushare.kube.coordination.elector import Elector, LeaseLostError, Work, lead
+from gpushare.process import event_loop
 from gpushare.process.time_limit import within
 
 LOG = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class _Election:
     def run(self) -> None:
         self.result.set_running_or_notify_cancel()
         try:
-            asyncio.run(self._main())
+            event_loop.run(self._main())
         except BaseException as error:  # noqa: BLE001 - whatever it is, the work's event loop is to raise it
             self.result.set_exception(error)
         else:

@@ -1,7 +1,6 @@
 """Asks the API server, by a dry run, what it makes of the share in a file, and reads the fleet. Nothing is written."""
 
 import argparse
-import asyncio
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +11,7 @@ from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed
 from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.wrong import WrongInputError
+from gpushare.process import event_loop
 
 if TYPE_CHECKING:
     from gpushare.planner import Snapshot
@@ -81,7 +81,7 @@ class _Fleet:
         cache = FleetCache(lambda: None)
         cache.nodes.replace(self._nodes.result(), LISTED_AT)
         cache.gpu_nodes.replace(self._gpu_nodes.result(), LISTED_AT)
-        asyncio.run(read_once(self, cache))
+        event_loop.run(read_once(self, cache))
         try:
             return cache.snapshot(datetime.now(UTC))
         except UnreadableError as error:

@@ -16,6 +16,7 @@ from gpushare.kubectl.page.cluster.follow import following
 from gpushare.kubectl.page.cluster.scrapes import AgentPod
 from gpushare.kubectl.page.serving.pages import Pages
 from gpushare.kubectl.page.serving.proxied import serving_in_cluster
+from gpushare.process import event_loop
 from gpushare.process.end_signals import on_end_signal
 
 SCRAPE_SECONDS = 5.0
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     with following(api, args.namespace, None, ask_agent) as followed:
         about = {"cluster": "", "namespace": "", "systemNamespace": args.namespace}
         pages = Pages(followed.feed, followed.looking, followed.pod, about, (*LOCAL_NAMES, *args.host))
-        asyncio.run(_serve(pages, args.port, args.probe_port))
+        event_loop.run(_serve(pages, args.port, args.probe_port))
     return 0
 
 
