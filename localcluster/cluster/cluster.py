@@ -68,6 +68,7 @@ def _create(name: str, programs: Binaries) -> Layout:
     pki.make_pki(layout)
     for relative, text in config.files(layout, snapshotter).items():
         (layout.conf / relative).write_text(text)
+    (layout.conf / "runc").chmod(0o755)
     return layout
 
 

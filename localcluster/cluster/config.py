@@ -11,6 +11,19 @@ from localcluster.programs.build import PAUSE_IMAGE
 
 VOLUME_PLUGINS = "/var/lib/kubelet/volumeplugins"
 CONTAINERD_STATE = "/run/containerd"
+_RUNC = r"""#!/bin/sh
+# A machine that is itself confined may have no CAP_SYS_RESOURCE, and runc starts no container that asks for it.
+bounding=$(sed -n 's/^CapBnd:[[:space:]]*//p' /proc/self/status)
+if [ $((0x$bounding >> 24 & 1)) -eq 0 ]; then
+  for word; do
+    if [ "$before" = --bundle ]; then
+      sed -i 's/"CAP_SYS_RESOURCE",//g; s/,\?"CAP_SYS_RESOURCE"//g' "$word/config.json"
+    fi
+    before=$word
+  done
+fi
+exec {runc} "$@"
+"""
 
 
 def files(layout: Layout, snapshotter: str) -> dict[str, str]:
@@ -21,6 +34,7 @@ def files(layout: Layout, snapshotter: str) -> dict[str, str]:
         "kubelet.yaml": json.dumps(kubelet(layout), indent=1),
         "kube-proxy.yaml": json.dumps(kube_proxy(layout), indent=1),
         "audit.yaml": json.dumps(audit_policy(), indent=1),
+        "runc": _RUNC.format(runc=layout.programs.runtime / "runc"),
         "resolv.conf": "",  # there is no cluster DNS, and the machine's resolver is unreachable from pods
     }
 
@@ -55,7 +69,7 @@ disabled_plugins = ['io.containerd.nri.v1.nri', 'io.containerd.internal.v1.opt']
     [{cri}.containerd.runtimes.runc]
       runtime_type = 'io.containerd.runc.v2'
       [{cri}.containerd.runtimes.runc.options]
-        BinaryName = '{layout.programs.runtime}/runc'
+        BinaryName = '{layout.conf}/runc'
         SystemdCgroup = false
     [{cri}.containerd.runtimes.nvidia]
       runtime_type = 'io.containerd.runc.v2'

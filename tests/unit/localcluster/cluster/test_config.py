@@ -1,7 +1,12 @@
 """The configuration files: private directories, CDI, cgroups of the cluster's own, an audit that counts writes."""
 
 import json
+import subprocess
 import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from localcluster.cluster import components, config
 from localcluster.cluster.layout import Layout
@@ -47,3 +52,32 @@ def test_rendered_yaml_is_json_too(layout: Layout) -> None:
     for name, text in config.files(layout, "overlayfs").items():
         if name.endswith(".yaml"):
             assert json.loads(text)["kind"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        (["CAP_SYS_RESOURCE"], []),
+        (["CAP_SYS_RESOURCE", "CAP_SETUID"], ["CAP_SETUID"]),
+        (["CAP_SETUID", "CAP_SYS_RESOURCE"], ["CAP_SETUID"]),
+        (["CAP_SETUID"], ["CAP_SETUID"]),
+    ],
+)
+def test_a_container_gets_no_capability_that_the_machine_has_not(
+    layout: Layout, tmp_path: Path, asked: list[str], left: list[str]
+) -> None:
+    layout = replace(layout, programs=replace(layout.programs, runtime=tmp_path))
+    script, runc, bundle = tmp_path / "script", tmp_path / "runc", tmp_path / "config.json"
+    script.write_text(config.files(layout, "native")["runc"])
+    runc.write_text('#!/bin/sh\necho "$@"\n')
+    runc.chmod(0o755)
+    bundle.write_text(json.dumps({"bounding": asked}, separators=(",", ":")))
+    words = ("create", "--bundle", str(tmp_path), "id")
+    done = subprocess.run(["sh", script, *words], capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.split() == list(words)
+    assert json.loads(bundle.read_text())["bounding"] == (asked if _has_sys_resource() else left)
+
+
+def _has_sys_resource() -> bool:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return bool(next(int(line.split()[1], 16) for line in lines if line.startswith("CapBnd")) & 1 << 24)
