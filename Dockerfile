@@ -15,7 +15,7 @@ ENV PATH=/opt/gpushare/bin:/opt/gpushare/driver/bin:/usr/local/sbin:/usr/local/b
     LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-# A name for the user: kopf asks for it.
+# A name for the workloads' user.
 RUN echo 'gpushare:x:65532:65532::/tmp:/usr/sbin/nologin' >> /etc/passwd && echo 'gpushare:x:65532:' >> /etc/group
 
 # The code: changes often, so it is installed apart from what it depends on.
@@ -72,6 +72,8 @@ RUN python3 /src/slim.py system && rm -r /src && mkdir -p /opt/gpushare/driver/b
 
 # Nor a shell and its programs, for what runs with rights in the cluster or on a node.
 FROM base AS slim-operator
+# A name for the operator's user, which gpushare/process/users.py has: kopf asks for it.
+RUN echo 'gpushare-operator:x:2100000001:2100000001::/tmp:/usr/sbin/nologin' >> /etc/passwd
 COPY release/slim.py /src/slim.py
 RUN python3 /src/slim.py system --without-shell && \
     python3 -c 'import os, shutil; shutil.rmtree("/src"); os.makedirs("/opt/gpushare/driver/bin", exist_ok=True); os.makedirs("/usr/lib/x86_64-linux-gnu", exist_ok=True)'
@@ -105,7 +107,7 @@ COPY --from=code /code /
 LABEL org.opencontainers.image.title="gpushare-operator" \
       org.opencontainers.image.description="Shares NVIDIA GPUs between Kubernetes pods through MPS" \
       org.opencontainers.image.licenses="Apache-2.0"
-USER 65532:65532
+USER 2100000001:2100000001
 ENTRYPOINT ["gpushare"]
 
 FROM runtime AS workload

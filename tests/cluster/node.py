@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from localcluster.cluster import processes
@@ -16,6 +17,12 @@ from tests.cluster.harness import Harness, Share, wait_until
 def signal_in_node(harness: Harness, pid: int, name: str) -> None:
     """`pid` is of the node's PID namespace; this machine knows the same process by another number."""
     _in_node(harness, f"kill -{name} {pid}")
+
+
+def can_give(capability: int) -> bool:
+    """Whether a container of this machine can have it. `capability`: its bit. A confined machine has not got all."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return bool(next(int(line.split()[1], 16) for line in lines if line.startswith("CapBnd")) & capability)
 
 
 def kill_if_there(harness: Harness, pid: int) -> bool:

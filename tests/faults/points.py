@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-USERS = {"agent": 0, "mps-supervisor": 0, "mps-broker": 65534, "operator": 65532, "webhook": 65532, "uninstall": 65532}
+from gpushare.process import users
+
+USERS = {
+    "agent": 0,
+    "mps-supervisor": 0,
+    "mps-broker": users.BROKER,
+    "operator": users.OPERATOR,
+    "webhook": users.WEBHOOK,
+    "uninstall": users.HOOKS,
+}
 """The user of each part, who has to remove the order that he carries out."""
 OF_WRITES = ("before", "after", "middle")
 OF_WATCHES = ("late", "twice", "missed")

@@ -25,12 +25,24 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* For pods that need nothing of their node. OpenShift's restricted-v2 wants a user ID of the namespace's range. */}}
+{{/* The parts that are not root have users of their own: operator/gpushare/process/users.py says which, and why. */}}
+{{- define "gpushare.users" -}}
+operator: 2100000001
+webhook: 2100000002
+page: 2100000003
+hooks: 2100000005
+{{- end }}
+
+{{/*
+For pods that need nothing of their node. OpenShift's restricted-v2 wants a user ID of the namespace's range.
+Argument: (dict "root" $ "user" NAME), a name of gpushare.users.
+*/}}
 {{- define "gpushare.nonroot" -}}
+{{- $user := get (include "gpushare.users" . | fromYaml) .user | int64 }}
 runAsNonRoot: true
-{{- if not .Values.openshift.securityContextConstraints }}
-runAsUser: 65532
-runAsGroup: 65532
+{{- if not .root.Values.openshift.securityContextConstraints }}
+runAsUser: {{ $user }}
+runAsGroup: {{ $user }}
 {{- end }}
 seccompProfile:
   type: RuntimeDefault

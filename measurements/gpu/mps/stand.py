@@ -1,7 +1,7 @@
 """A place for measurements of the attach broker: a daemon, a broker in front of it, and clients of either.
 
-The broker runs as UID 65534; the supervisor's turns come from this process. Which container a process is of stands on
-its command line here, since there are no containers. `stand` ends all that it started.
+The broker runs as its own user, without a capability; the supervisor's turns come from this process. Which container
+a process is of stands on its command line here, since there are no containers. `stand` ends all that it started.
 """
 
 import json
@@ -23,10 +23,10 @@ from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits, GpuGrants, GrantedContainer, GrantedPod
+from gpushare.process import users
 from gpushare.process.procfs import Owner
 from measurements.gpu.private_mps import PrivateMps
 
-NOBODY = 65534
 CEILING_MIB = 16384
 SERVE = """
 import asyncio, sys, time
@@ -121,7 +121,7 @@ class Stand:
         self._broker: subprocess.Popen[bytes] | None = None
         ceiling = DaemonLimits(threads=100, memory_mib=CEILING_MIB, priority=0)
         control = turn_control(mps.pipe / "control", 2.0)
-        self._turns = TurnServer(gpu, control, lambda: Terms(self.server, ceiling), threading.Lock(), NOBODY)
+        self._turns = TurnServer(gpu, control, lambda: Terms(self.server, ceiling), threading.Lock(), users.BROKER)
         self._turns.start()
 
     def grant(self, **grants: tuple[int, int, int]) -> None:
@@ -138,7 +138,7 @@ class Stand:
 
     def start_broker(self) -> None:
         before = self._inode()
-        self._broker = subprocess.Popen(self._serve, user=NOBODY, group=NOBODY, extra_groups=[])
+        self._broker = subprocess.Popen(self._serve, user=users.BROKER, group=users.BROKER, extra_groups=[])
         wait_until("the broker listens", lambda: self._inode() not in (0, before))
 
     def kill_broker(self) -> None:
@@ -194,7 +194,7 @@ def stand(
             for directory in (gpu.client, gpu.attach, gpu.broker):
                 directory.mkdir(parents=True)
             for directory in (gpu.attach, gpu.broker):
-                os.chown(directory, NOBODY, NOBODY)
+                os.chown(directory, users.BROKER, users.BROKER)
             gpu.client_share.write_text("bench")
             gpu.client_control.hardlink_to(mps.pipe / "control")
             wait_until("the server is there", lambda: bool(mps.control.server_list()))

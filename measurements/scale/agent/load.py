@@ -35,7 +35,8 @@ from gpushare.api import names
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, NAMESPACES, NODES, PODS, Kube, Object
-from gpushare.mps.layout import BROKER_UID, gpu_dir
+from gpushare.mps.layout import BROKER_GROUP, gpu_dir
+from gpushare.process import users
 from gpushare.simulation.nvml import SimulatedNvml
 from localcluster.paths import REPOSITORY
 from measurements.scale import results
@@ -64,7 +65,7 @@ import asyncio, os, sys
 from pathlib import Path
 from gpushare.mps.broker.broker import serve
 from gpushare.mps.clock import boot_clock
-os.setgroups([]); os.setgid({BROKER_UID}); os.setuid({BROKER_UID})
+os.setgroups([{BROKER_GROUP}]); os.setgid({users.BROKER}); os.setuid({users.BROKER})
 asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock))
 """
 MOUNTED = 'read _ && mount -t tmpfs none /run && mkdir -p "$0" && mount --bind "$1" "$0" && shift && exec "$@"'

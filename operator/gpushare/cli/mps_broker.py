@@ -1,4 +1,4 @@
-"""`gpushare mps-broker`: the attach broker of an MPS pod. It needs no privilege, and runs as UID 65534."""
+"""`gpushare mps-broker`: the attach broker of an MPS pod. It is started as root, and becomes its own user at once."""
 
 import argparse
 import logging
@@ -6,7 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from gpushare.api.names import RUN_DIR
+from gpushare.mps.layout import BROKER_GROUP
 from gpushare.mps.supervisor.open_files import raise_nofile
+from gpushare.process import users
 from gpushare.process.restarts import Restarts, keep_running
 
 LOG = logging.getLogger(__name__)
@@ -18,7 +20,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 after SIGTERM. The broker that ends by itself is started again."""
+    """0 after SIGTERM, 1 where it cannot become the broker's user. The broker that ends by itself is started again."""
+    try:
+        exempt = users.become_broker([BROKER_GROUP])  # before all else: the MPS daemon obeys UID 0
+    except OSError as error:
+        LOG.error(
+            "the broker cannot become UID %d (%s): its container has to start as UID 0 with the capabilities"
+            " SYS_RESOURCE, SETUID and SETGID, as the operator makes it",
+            users.BROKER,
+            error,
+        )
+        return 1
+    if not exempt:
+        LOG.warning(
+            "without CAP_SYS_RESOURCE: a pod that has many descriptors under way can keep clients from attaching"
+        )
     remark = raise_nofile()
     if remark:
         LOG.warning("%s", remark)

@@ -4,8 +4,9 @@ The DaemonSet depends on nothing of the share but its name: a change of the shar
 template. And it is replaced OnDelete only, since the end of an MPS pod is the end of its clients; `planner.rollout`
 decides when.
 
-It has no capabilities, no token and one host directory; devices and libraries come from the node's agent, through
-internal.gpushare.dev/mps.
+It has no token and one host directory; devices and libraries come from the node's agent, through
+internal.gpushare.dev/mps. Both containers have SYS_RESOURCE: the broker passes descriptors, as do NVIDIA's daemon and
+server beside the supervisor, and without it any pod of the same user can use up what they may pass.
 
 It has no ownerReference: deleting a share in the foreground would end its daemons before their clients.
 """
@@ -18,7 +19,6 @@ from gpushare.api.timestamps import parse_timestamp
 from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.writes import digest, stamped
 from gpushare.kube.resources import Object
-from gpushare.mps.layout import BROKER_UID
 from gpushare.planner import MpsPod, Template
 
 TMP_SIZE = "64Mi"
@@ -40,6 +40,9 @@ STUCK = (
     "RunContainerError",
 )
 """Reasons of the kubelet that a pod shows only after it has tried."""
+PASSES_DESCRIPTORS = ["SYS_RESOURCE"]
+BECOMES_ANOTHER_USER = ["SETUID", "SETGID"]
+"""Until it has: Kubernetes gives capabilities to root alone. See `users.become_broker`."""
 
 
 def daemon_set(share: GpuShare, settings: OperatorSettings) -> Object:
@@ -122,20 +125,26 @@ def _supervisor(share: str, settings: OperatorSettings) -> Object:
         command += ["--mps-protocol", settings.mps_protocol]
     if settings.simulation:
         command.append("--simulation")
-    container = _container(SUPERVISOR, command, requests, limits, settings)
+    container = _container(SUPERVISOR, command, requests, limits, PASSES_DESCRIPTORS, settings)
     container["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"})  # noqa: S108 - a private tmpfs
     return container
 
 
 def _broker(share: str, settings: OperatorSettings) -> Object:
-    """All that client containers reach: a process with no capability, no device and the rights of no user."""
+    """All that client containers reach: a process of a user of its own, without a device."""
     command = ["gpushare", "mps-broker", "--share", share, "--root", names.RUN_DIR]
-    container = _container(BROKER, command, BROKER_REQUESTS, BROKER_LIMITS, settings)
-    container["securityContext"] |= {"runAsUser": BROKER_UID, "runAsGroup": BROKER_UID, "runAsNonRoot": True}
-    return container
+    capabilities = [*PASSES_DESCRIPTORS, *BECOMES_ANOTHER_USER]
+    return _container(BROKER, command, BROKER_REQUESTS, BROKER_LIMITS, capabilities, settings)
 
 
-def _container(name: str, command: list[str], requests: Object, limits: Object, settings: OperatorSettings) -> Object:
+def _container(
+    name: str,
+    command: list[str],
+    requests: Object,
+    limits: Object,
+    capabilities: list[str],
+    settings: OperatorSettings,
+) -> Object:
     return {
         "name": name,
         "image": settings.image,
@@ -145,7 +154,7 @@ def _container(name: str, command: list[str], requests: Object, limits: Object, 
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
+            "capabilities": {"drop": ["ALL"], "add": capabilities},
         },
         "volumeMounts": [{"name": "run", "mountPath": names.RUN_DIR, "mountPropagation": "None"}],
     }

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-BROKER_UID = 65534
-"""Whom the attach broker runs as: `nobody`, who owns nothing else on the node."""
+BROKER_GROUP = 65534
+"""May write to `attach` and `broker`. Never changes: directories outlive the releases of those who use them."""
 _NAMESPACE = re.compile("c[0-9a-f]{16}")
 
 

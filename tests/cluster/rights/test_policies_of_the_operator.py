@@ -133,9 +133,13 @@ FORBIDDEN: dict[str, tuple[str, Change]] = {
         "exactly two containers",
         lambda it: _pod(it)["containers"].append({"name": "b", "image": "b"}),
     ),
-    "a broker that is root": (
-        "runs as UID 65534",
-        lambda it: _pod(it)["containers"][1]["securityContext"].update(runAsUser=0, runAsNonRoot=False),
+    "another directory in the broker": (
+        "mounts /run/gpushare alone",
+        lambda it: _pod(it)["containers"][1]["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"}),
+    ),
+    "a supervisor that may become another user": (
+        "adds SYS_RESOURCE",
+        lambda it: _container(it)["securityContext"]["capabilities"]["add"].append("SETUID"),
     ),
     "another command in the broker": (
         "command begins with",
@@ -143,7 +147,7 @@ FORBIDDEN: dict[str, tuple[str, Change]] = {
     ),
     "a broker of another image": ("runs the image", lambda it: _pod(it)["containers"][1].update(image="miner:1")),
     "a capability of the broker's": (
-        "adds none",
+        "adds SYS_RESOURCE",
         lambda it: _pod(it)["containers"][1]["securityContext"].update(
             capabilities={"drop": ["ALL"], "add": ["SYS_PTRACE"]}
         ),
@@ -156,7 +160,7 @@ FORBIDDEN: dict[str, tuple[str, Change]] = {
     "escalation": ("not privileged", lambda it: _container(it)["securityContext"].pop("allowPrivilegeEscalation")),
     "a writable root": ("read-only root", lambda it: _container(it)["securityContext"].pop("readOnlyRootFilesystem")),
     "an added capability": (
-        "adds none",
+        "adds SYS_RESOURCE",
         lambda it: _container(it)["securityContext"].update(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
     ),
     "kept capabilities": ("drops all", lambda it: _container(it)["securityContext"].pop("capabilities")),

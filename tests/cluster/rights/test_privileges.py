@@ -6,17 +6,18 @@ from functools import partial
 
 import pytest
 
+from gpushare.process import users
 from localcluster.kubectl import Object
 from localcluster.paths import cache_root
 from localcluster.programs.build import NVIDIA, build_component
 from localcluster.stack import install
 from tests.cluster.clients.test_observation import nobody_is_hurt, start_offender
 from tests.cluster.harness import Harness, Share
-from tests.cluster.node import processes_of_pod
+from tests.cluster.node import can_give, processes_of_pod
 from tests.cluster.rights.runtime_class import open_control, unprivileged_agent
 
 pytestmark = pytest.mark.takes(120)  # all of them, on one worker
-KILL, SYS_ADMIN = 1 << 5, 1 << 21
+KILL, SETGID, SETUID, SYS_ADMIN, SYS_RESOURCE = 1 << 5, 1 << 6, 1 << 7, 1 << 21, 1 << 24
 """Bits of capabilities(7)."""
 
 
@@ -64,11 +65,8 @@ def served(harness: Harness) -> Iterator[Share]:
 @pytest.mark.parametrize(
     ("component", "program", "uid"),
     [
-        ("operator", b"gpushare", 65532),
-        ("webhook", b"gpushare", 65532),
-        ("mps", b"mps-supervisor", 0),
-        ("mps", b"mps-broker", 65534),
-        ("mps", b"nvidia-cuda-mps-control", 0),
+        ("operator", b"gpushare", users.OPERATOR),
+        ("webhook", b"gpushare", users.WEBHOOK),
         ("simulated-driver", b"gpushare", 0),
     ],
 )
@@ -80,6 +78,27 @@ def test_every_other_part_has_no_capability_and_a_seccomp_profile(
     assert {key: int(seen[key], 16) for key in ("CapEff", "CapPrm", "CapBnd")} == dict.fromkeys(
         ("CapEff", "CapPrm", "CapBnd"), 0
     )
+    assert (seen["Seccomp"], seen["NoNewPrivs"]) == ("2", "1")
+    assert seen["Uid"].split() == [str(uid)] * 4
+
+
+@pytest.mark.parametrize(
+    ("program", "uid", "may_become_another"),
+    [
+        (b"mps-supervisor", 0, 0),
+        (b"nvidia-cuda-mps-control", 0, 0),
+        (b"mps-broker", users.BROKER, SETUID | SETGID),
+    ],
+)
+@pytest.mark.usefixtures("served")
+def test_what_passes_descriptors_has_the_one_capability_for_that(
+    harness: Harness, program: bytes, uid: int, may_become_another: int
+) -> None:
+    seen = status(harness, "mps", program)
+    capabilities = {key: int(seen[key], 16) for key in ("CapEff", "CapPrm", "CapInh", "CapAmb")}
+    given = SYS_RESOURCE if can_give(SYS_RESOURCE) else 0
+    assert capabilities == {"CapEff": given, "CapPrm": given, "CapInh": 0, "CapAmb": 0}
+    assert int(seen["CapBnd"], 16) == given | may_become_another
     assert (seen["Seccomp"], seen["NoNewPrivs"]) == ("2", "1")
     assert seen["Uid"].split() == [str(uid)] * 4
 

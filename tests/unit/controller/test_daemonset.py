@@ -49,21 +49,18 @@ def test_the_only_host_path_is_our_own(pod: dict[str, Any]) -> None:
     assert paths == [{"path": "/run/gpushare", "type": "DirectoryOrCreate"}]
 
 
-NO_PRIVILEGE = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
-
-
-def test_no_container_has_a_privilege_and_the_broker_is_nobody(pod: dict[str, Any]) -> None:
-    supervisor, broker = pod["containers"]
-    assert supervisor["securityContext"] == NO_PRIVILEGE
-    assert broker["securityContext"] == NO_PRIVILEGE | {
-        "runAsUser": 65534,
-        "runAsGroup": 65534,
-        "runAsNonRoot": True,
+def with_capabilities(*added: str) -> dict[str, Any]:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], "add": list(added)},
     }
+
+
+def test_its_containers_may_pass_descriptors_and_the_broker_become_another_user(pod: dict[str, Any]) -> None:
+    supervisor, broker = pod["containers"]
+    assert supervisor["securityContext"] == with_capabilities("SYS_RESOURCE")
+    assert broker["securityContext"] == with_capabilities("SYS_RESOURCE", "SETUID", "SETGID")
     assert [mount["mountPath"] for mount in broker["volumeMounts"]] == ["/run/gpushare"]
     assert "internal.gpushare.dev/mps" not in broker["resources"]["limits"], "it gets no device"
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -9,7 +9,7 @@ from gpushare.agent.gpus.container_labels import Label, open_to_containers
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.files import ModelFiles, read_model, write_model, write_text
-from gpushare.mps.layout import BROKER_UID, GpuDir, gpu_dirs
+from gpushare.mps.layout import BROKER_GROUP, GpuDir, gpu_dirs
 from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon
 from gpushare.process.bounded_read import read_text
 
@@ -79,10 +79,10 @@ def prepare(directory: GpuDir, label: Label = open_to_containers) -> None:
         path.mkdir(exist_ok=True)
         path.chmod(0o775)
         try:
-            os.chown(path, -1, BROKER_UID)
+            os.chown(path, -1, BROKER_GROUP)
         except PermissionError:
             LOG.warning(
-                "the attach broker cannot write to %s: the agent must be a member of group %d", path, BROKER_UID
+                "the attach broker cannot write to %s: the agent must be a member of group %d", path, BROKER_GROUP
             )
     label(directory.attach)
 

@@ -20,7 +20,7 @@ from gpushare.mps.control import ControlError, ControlProgram
 from gpushare.mps.control_socket import ControlSocket
 from gpushare.mps.control_v3 import ControlProgramV3
 from gpushare.mps.files import read_model, write_model
-from gpushare.mps.layout import BROKER_UID, GpuDir
+from gpushare.mps.layout import GpuDir
 from gpushare.mps.protocol import MpsProtocol, ProtocolSetting, choose, read_help
 from gpushare.mps.supervisor import client_link
 from gpushare.mps.supervisor.daemon_log import DaemonLog
@@ -33,6 +33,7 @@ from gpushare.mps.supervisor.state import FAULT_REASONS, SupervisorState, inheri
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import DaemonLimits, DaemonState, DesiredDaemon
 from gpushare.nvml.types import Nvml
+from gpushare.process import users
 
 LOG = logging.getLogger(__name__)
 MESSAGE_CHARACTERS = 1024
@@ -60,7 +61,7 @@ class GpuSupervisor:
         remark: str = "",
         poll_seconds: float = POLL_SECONDS,
         reread_seconds: float = REREAD_SECONDS,
-        broker_uid: int = BROKER_UID,
+        broker_uid: int = users.BROKER,
         protocol: ProtocolSetting = ProtocolSetting.V2,
     ) -> None:
         self._gpu = gpu

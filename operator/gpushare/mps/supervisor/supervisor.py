@@ -14,13 +14,14 @@ from pathlib import Path
 
 from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.files import read_model
-from gpushare.mps.layout import BROKER_UID, GpuDir, gpu_dirs
+from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.protocol import ProtocolSetting
 from gpushare.mps.supervisor.decision import POLL_SECONDS
 from gpushare.mps.supervisor.gather import REREAD_SECONDS
 from gpushare.mps.supervisor.gpu_supervisor import GpuSupervisor
 from gpushare.mps.wire import DesiredDaemon
 from gpushare.nvml.types import Nvml
+from gpushare.process import users
 from gpushare.process.threads import start_thread
 
 LOG = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class Supervisor:
         poll_seconds: float = POLL_SECONDS,
         reread_seconds: float = REREAD_SECONDS,
         protocol: ProtocolSetting = ProtocolSetting.V2,
-        broker_uid: int = BROKER_UID,
+        broker_uid: int = users.BROKER,
     ) -> None:
         self._share = share
         self._root = root
