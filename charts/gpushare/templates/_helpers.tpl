@@ -101,12 +101,17 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- toYaml (set $affinity "nodeAffinity" $node) }}
 {{- end }}
 
-{{/* Argument: component. Replicas on different nodes, where there are several. */}}
+{{/*
+Argument: component. Replicas on different nodes, where there are several that take them: nodes with taints that are
+not tolerated do not count, nor does the release before. A full node makes room, by the priority class.
+*/}}
 {{- define "gpushare.spread" -}}
 topologySpreadConstraints:
   - maxSkew: 1
     topologyKey: kubernetes.io/hostname
-    whenUnsatisfiable: ScheduleAnyway
+    whenUnsatisfiable: DoNotSchedule
+    nodeTaintsPolicy: Honor
+    matchLabelKeys: [pod-template-hash]
     labelSelector:
       matchLabels: {{- include "gpushare.selector" (dict "component" .) | nindent 8 }}
 {{- end }}

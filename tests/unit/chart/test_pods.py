@@ -163,6 +163,10 @@ def test_replicas_are_spread_and_kept_through_a_drain() -> None:
         if name not in HOST_PATHS and name not in ("gpushare-uninstall", "gpushare-test"):
             (spread,) = pod["topologySpreadConstraints"]
             assert spread["topologyKey"] == "kubernetes.io/hostname"
+            # `minDomains` would keep the second replica of a cluster of one node waiting.
+            rule = {key: spread.get(key) for key in ("whenUnsatisfiable", "nodeTaintsPolicy", "minDomains")}
+            assert rule == {"whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "Honor", "minDomains": None}
+            assert spread["matchLabelKeys"] == ["pod-template-hash"], "a rollout goes on beside the release before"
 
 
 def test_network_policies_cover_every_part_and_give_mps_pods_no_network() -> None:
