@@ -2,7 +2,6 @@
 harm nobody. Root of a container may become any user, so a user of one's own is no protection.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,7 +32,9 @@ def hold(taken, error):
     time.sleep(90)
 """
 """An attack ends by itself, whatever becomes of the test."""
-IN_FLIGHT = BEGIN + """
+IN_FLIGHT = (
+    BEGIN
+    + """
 taken, pairs = 0, []
 while True:
     ours, theirs = socket.socketpair()
@@ -49,7 +50,10 @@ while True:
         hold(taken, errno.errorcode[error.errno])
         break
 """
-WATCHES = BEGIN + """
+)
+WATCHES = (
+    BEGIN
+    + """
 watched = [os.eventfd(0) for _ in range(8000)]
 taken, polls = 0, []
 while True:
@@ -62,6 +66,7 @@ while True:
         hold(taken, errno.errorcode[error.errno])
         break
 """
+)
 
 
 def attacker(tenant: Tenant, name: str, program: str, user: int, *, becomes: bool) -> dict[str, Any]:
@@ -96,12 +101,12 @@ def share(harness: Harness) -> Iterator[Share]:
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.usefixtures("share")
 def test_a_part_holds_nothing_that_is_counted_for_its_user(harness: Harness, part: str) -> None:
-    (pid, *_) = wait_until(f"{part} runs", lambda: processes_of_part(harness, part))
-    process = harness.in_node(f"/proc/{pid}")
-    opened = [os.readlink(path) for path in (process / "fd").iterdir() if path.is_symlink()]
+    pids = wait_until(f"{part} runs", lambda: processes_of_part(harness, part))
+    processes = [harness.in_node(f"/proc/{pid}") for pid in pids]
+    opened = [str(path.readlink()) for process in processes for path in (process / "fd").iterdir() if path.is_symlink()]
     assert any(target.startswith("socket:") for target in opened), opened
     assert [target for target in opened if any(word in target for word in COUNTED)] == []
-    assert "VmLck:\t       0 kB" in (process / "status").read_text()
+    assert all("VmLck:\t       0 kB" in (process / "status").read_text() for process in processes)
 
 
 @pytest.mark.skipif(not can_give(SYS_RESOURCE), reason="this machine has no CAP_SYS_RESOURCE to give")
