@@ -61,11 +61,13 @@ def receive_with_pid(sock: socket.socket, size: int) -> tuple[bytes, int]:
 
 
 def connect(path: str, seconds: float | None, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
-    """Raises OSError if nobody listens there. `seconds`: the time limit of every later operation; None: no limit."""
+    """Raises OSError if nobody listens there. Waits where the backlog is full, as CUDA does (measured). `seconds`: the
+    time limit of every later operation; None: no limit.
+    """
     sock = socket.socket(socket.AF_UNIX, kind)
-    sock.settimeout(seconds)
     try:
         sock.connect(path)
+        sock.settimeout(seconds)
     except OSError:
         sock.close()
         raise

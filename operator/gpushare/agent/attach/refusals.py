@@ -103,6 +103,8 @@ def _who(refusal: AttachRefusal, pod: Pod | None) -> str:
         return (
             "a process of no pod" if refusal.reason is not RefusedAttach.FAILED else "a process that is not known yet"
         )
+    if refusal.reason is RefusedAttach.CONNECTIONS:  # all containers of a pod count as one
+        return f"a process of pod {full_name(pod) if pod is not None else refusal.pod_uid}"
     container = f"container {refusal.container}" if refusal.container else "an unknown container"
     if not refusal.container and refusal.container_id:
         container = f"container {refusal.container_id[:12]}"

@@ -10,7 +10,7 @@ in which the server's limits are the grant's own. A connection can be handed to 
 once the process that made it has ended. Where a process attaches more often than a CUDA program does, the server's own
 list of clients says how many processes there are. A process whose contexts the agent had ended attaches no more: it
 could not be ended in order again, and its end would take its neighbours along. Connections are bounded, in all and for
-each container. The broker's end harms no running client: after an attach no connection of theirs is left.
+each pod. The broker's end harms no running client: after an attach no connection of theirs is left.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,7 @@ from gpushare.mps.broker.attach import (
     read_request,
 )
 from gpushare.mps.broker.clients import AttachedClients, Container
+from gpushare.mps.broker.connections import needed
 from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.listener import Listener, ReadOwners
 from gpushare.mps.broker.packets import Peer, has_ended, has_hung_up
@@ -170,7 +171,11 @@ class Broker:
         self.gpu = gpu
         self._share = share
         self._read_owners = read_owners
-        self._listener = Listener(gpu, read_owners, self._serve, self._cannot_accept)
+        self._listener = Listener(
+            gpu, read_owners, self._serve, self._cannot_accept, self._hung_up_on, self._connections_needed
+        )
+        self._needed_by: GpuGrants | None = None
+        self._needed: dict[str, int] = {}
         self._daemon = BrokeredDaemon(gpu)
         self._files = ModelFiles()
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
@@ -262,6 +267,20 @@ class Broker:
         grants = None if known is None else replace(known, closed="")
         verdicts = {pid: judge(grants, self._read_owners(pid) or ()) for pid in pids}
         return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, AttachAdmitted)]
+
+    def _hung_up_on(self, pid: int, refused: AttachDenied) -> None:
+        self._record.refused(pid, refused)
+
+    def _connections_needed(self) -> Mapping[str, int]:
+        """Of each pod that holds a part of the GPU."""
+        grants = self._grants()
+        if grants is not self._needed_by:
+            self._needed_by, pods = grants, grants.pods if grants is not None else ()
+            self._needed = {
+                pod.uid: needed(sum(container.grant.processes for container in pod.containers if container.grant))
+                for pod in pods
+            }
+        return self._needed
 
     def _cannot_accept(self, error: OSError) -> None:
         text = f"no connection can be accepted: {error.strerror or error}"

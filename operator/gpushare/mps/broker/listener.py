@@ -1,8 +1,8 @@
 """The accepting side of the broker: the socket of one GPU to which client containers connect, and its connections.
 
 Guarantees: everybody is greeted first of all, since a CUDA process that is not greeted runs without MPS, silently.
-Connections are bounded, in all and for each container. A socket takes the name over without a moment in which there
-is none.
+Connections are bounded, in all and for each pod (`connections`), and whoever is hung up on is told. A socket takes the
+name over without a moment in which there is none.
 """
 
 import asyncio
@@ -10,22 +10,35 @@ import errno
 import logging
 import os
 import socket
-from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
-from gpushare.mps.broker.packets import Peer, has_ended, peer_of
+from gpushare.mps.broker.admission import AttachDenied
+from gpushare.mps.broker.connections import (
+    CONNECTS_PER_SECOND,
+    MAX_CONNECTIONS,
+    MAX_PROCESSES_TIMED,
+    ConnectRates,
+    Holder,
+    NoPlace,
+    place_for,
+)
+from gpushare.mps.broker.packets import Peer, has_ended, peer_of, pid_of
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.wire import RefusedAttach
 from gpushare.process.procfs import Owner
 
 LOG = logging.getLogger(__name__)
-BACKLOG = 1024
-"""Whoever comes while no broker accepts fits in here; connect(2) waits where it is full."""
-MAX_CONNECTIONS = 2048
-"""The connections at the same time. A GPU takes at most 60 contexts; each attaches over one connection, after one
-that only looks."""
-MAX_CONNECTIONS_PER_CONTAINER = 64
-ACCEPTED_AT_ONCE = 64
+BACKLOG = 256
+"""All that a GPU serves fit in here twice while no broker accepts; connect(2) waits where it is full. In a longer one
+whoever comes behind a crowd waits longer."""
+MAX_TASKS = 2 * MAX_CONNECTIONS
+"""With those that are just being closed."""
+TOO_FAST = f"it connects more than {CONNECTS_PER_SECOND:g} times a second"
+GAVE_WAY = "the broker has no room for more connections, and its pod held the most of them: the newest gave way"
+ACCEPTED_AT_ONCE = 16
 """After so many the event loop serves others before it accepts more."""
 NO_ROOM_SECONDS = 0.5
 """A broker without descriptors accepts no connection for so long."""
@@ -38,7 +51,8 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 
 class Listener:
     """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners; it closes
-    the connection. `failed`: called where nobody can be accepted.
+    the connection. `failed`: called where nobody can be accepted. `refused`: called with the PID of
+    each process that is hung up on. `needs`: the connections that the processes of each pod need, see `Holder`.
     """
 
     def __init__(
@@ -47,16 +61,23 @@ class Listener:
         read_owners: ReadOwners,
         serve: Callable[[socket.socket, Peer, Sequence[Owner]], Coroutine[None, None, None]],
         failed: Callable[[OSError], None],
+        refused: Callable[[int, AttachDenied], None],
+        needs: Callable[[], Mapping[str, int]],
     ) -> None:
         self._gpu = gpu
         self._read_owners = read_owners
         self._serve = serve
         self._failed = failed
+        self._refused = refused
+        self._needs = needs
         self._listener: socket.socket | None = None
         self._inode = 0
         self._greeting = b""
-        self._connections: set[asyncio.Task[None]] = set()
-        self._by_container: Counter[Owner | None] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._held: dict[str, dict[asyncio.Task[None], tuple[socket.socket, int]]] = {}
+        """The connections of each pod that did not give way, the newest last, with their PIDs."""
+        self._rates = ConnectRates()
+        self._pods: dict[int, str] = {}
         self.waited = 0
         """Connections that had waited at the socket of an earlier broker when this one took it over."""
         self._catches_up = False
@@ -130,9 +151,9 @@ class Listener:
         self._listener = None
 
     async def end_connections(self) -> None:
-        for task in list(self._connections):
+        for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
@@ -153,26 +174,61 @@ class Listener:
             self._greet(sock)
 
     def _greet(self, sock: socket.socket) -> None:
+        """Everybody is greeted, and whoever gets no place is hung up on after that."""
         sock.setblocking(False)
         try:
             sock.send(self._greeting)  # first of all: it goes on meanwhile, and who is not greeted runs without MPS
         except OSError:
             sock.close()  # it has hung up
             return
+        pid = pid_of(sock)
+        if self._rates.exceeds(pid, time.monotonic()):
+            self._hang_up(sock, pid, self._pods.get(pid, ""), TOO_FAST)
+            return
+        peer, owners = self._who(sock)
+        pod = owners[0].pod_uid if owners else ""
+        self._note(pid, pod)
+        place = place_for(pod, self._holders())
+        if isinstance(place, NoPlace) or len(self._tasks) >= MAX_TASKS:
+            why = place.why if isinstance(place, NoPlace) else "too many connections are being closed"
+            self._hang_up(sock, pid, pod, why)
+            return
+        if place.instead:
+            self._give_way(place.instead)
+        task = asyncio.create_task(self._serve(sock, peer, owners))
+        self._tasks.add(task)
+        self._held.setdefault(pod, {})[task] = sock, pid
+        task.add_done_callback(partial(self._ended, pod))
+
+    def _who(self, sock: socket.socket) -> tuple[Peer, Sequence[Owner]]:
         peer = peer_of(sock)
         owners = self._read_owners(peer.pid) or ()
-        if has_ended(sock):
-            owners = ()  # of whoever has its PID now
-        container = owners[0] if owners else None
-        if len(self._connections) >= MAX_CONNECTIONS or (
-            self._by_container[container] >= MAX_CONNECTIONS_PER_CONTAINER
-        ):
-            sock.close()
-            return
-        self._by_container[container] += 1
-        task = asyncio.create_task(self._serve(sock, peer, owners))
-        self._connections.add(task)
-        task.add_done_callback(partial(self._ended, container))
+        return peer, () if has_ended(sock) else owners  # else of whoever has its PID now
+
+    def _note(self, pid: int, pod: str) -> None:
+        """The pod of a process, in case that it connects too fast to be looked at again."""
+        self._pods.pop(pid, None)
+        if len(self._pods) >= MAX_PROCESSES_TIMED:
+            del self._pods[next(iter(self._pods))]
+        self._pods[pid] = pod
+
+    def _holders(self) -> dict[str, Holder]:
+        needs = self._needs()
+        return {pod: Holder(len(self._held.get(pod, ())), needs.get(pod, 0)) for pod in {*self._held, *needs}}
+
+    def _hang_up(self, sock: socket.socket, pid: int, pod: str, why: str) -> None:
+        sock.close()
+        self._refused(pid, AttachDenied(RefusedAttach.CONNECTIONS, why, Owner(pod, "")))
+
+    def _give_way(self, pod: str) -> None:
+        """The pod's newest connection ends. It is shut down, and its task ends by itself: cut off in the midst of an
+        attach, it would hang the MPS server.
+        """
+        sock, pid = self._held[pod].pop(next(reversed(self._held[pod])))
+        self._forget_empty(pod)
+        with suppress(OSError):  # it has hung up
+            sock.shutdown(socket.SHUT_RDWR)
+        self._refused(pid, AttachDenied(RefusedAttach.CONNECTIONS, GAVE_WAY, Owner(pod, "")))
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
         """Accepts nobody for NO_ROOM_SECONDS: those who wait would keep the event loop busy until there is room."""
@@ -186,8 +242,11 @@ class Listener:
 
         loop.call_later(NO_ROOM_SECONDS, go_on)
 
-    def _ended(self, container: Owner | None, task: "asyncio.Task[None]") -> None:
-        self._connections.discard(task)
-        self._by_container[container] -= 1
-        if self._by_container[container] <= 0:
-            del self._by_container[container]
+    def _ended(self, pod: str, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._held.get(pod, {}).pop(task, None)
+        self._forget_empty(pod)
+
+    def _forget_empty(self, pod: str) -> None:
+        if not self._held.get(pod, True):
+            del self._held[pod]

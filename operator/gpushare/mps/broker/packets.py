@@ -45,6 +45,11 @@ class Peer:
     uid: int
 
 
+def pid_of(sock: socket.socket) -> int:
+    """Of whom connected, as in `Peer`; whether that process still runs is not asked."""
+    return int(struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
+
+
 def peer_of(sock: socket.socket) -> Peer:
     pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return Peer(pid, uid)

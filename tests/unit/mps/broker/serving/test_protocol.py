@@ -3,13 +3,14 @@
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Sequence
 
 import pytest
 from msgspec import structs
 
 from gpushare.mps.broker.broker import SCAN_SECONDS, Broker
-from gpushare.mps.broker.listener import MAX_CONNECTIONS_PER_CONTAINER
+from gpushare.mps.broker.connections import MAX_OF_POD_WITHOUT_PART
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import TurnServer
@@ -135,16 +136,18 @@ async def test_a_client_is_greeted_before_anybody_looks_who_it_is(gpu: GpuDir, d
     assert seen == [GREETING]
 
 
-async def test_a_container_cannot_keep_others_from_attaching(gpu: GpuDir, daemon: FakeDaemon) -> None:
+async def test_a_pod_cannot_keep_others_from_attaching(gpu: GpuDir, daemon: FakeDaemon) -> None:
     owner = [Owner(OTHER_POD, "b" * 64)]
     async with serving(gpu, owners=lambda _: owner):
         await until(gpu.attach_control.exists)
-        held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(MAX_CONNECTIONS_PER_CONTAINER)]
+        held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(MAX_OF_POD_WITHOUT_PART)]
         for sock in held:
             assert await asyncio.to_thread(sock.recv, 64) == GREETING
         with await asyncio.to_thread(connect, gpu.attach_control) as one_more:
             assert await asyncio.to_thread(one_more.recv, 64) == GREETING, "or CUDA would run without MPS"
             assert await asyncio.to_thread(one_more.recv, 64) == b""
+        await until(lambda: refusals(gpu) == [(RefusedAttach.CONNECTIONS, "", 1)])
+        assert "its pod holds 16 connections" in state(gpu).refusals[0].message
         owner[:] = [ME]
         assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
         for sock in held:
@@ -241,3 +244,54 @@ async def test_who_connects_and_says_nothing_is_refused(
     with await asyncio.to_thread(connect, gpu.attach_control) as sock:
         assert [await asyncio.to_thread(sock.recv, 64) for _ in range(2)] == [GREETING, b""]
     await until(lambda: refusals(gpu) == [(RefusedAttach.PROTOCOL, "", 1)])
+
+
+FLOOD = """
+import socket, sys
+while True:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(sys.argv[1])
+        sock.recv(64)
+"""
+
+
+async def test_who_connects_in_a_loop_is_told_and_delays_nobody(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    flood: list[int] = []
+
+    def owners(pid: int) -> Sequence[Owner]:
+        return (Owner(OTHER_POD, "b" * 64),) if pid in flood else (ME,)
+
+    async with serving(gpu, owners=owners):
+        await until(gpu.attach_control.exists)
+        running = await asyncio.create_subprocess_exec(sys.executable, "-c", FLOOD, str(gpu.attach_control))
+        flood.append(running.pid)
+        try:
+            await until(lambda: any(reason is RefusedAttach.CONNECTIONS for reason, _, _ in refusals(gpu)))
+            assert state(gpu).refusals[0].pod_uid == OTHER_POD
+            assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+        finally:
+            running.kill()
+            await running.wait()
+
+
+async def test_the_newest_connection_of_who_holds_most_gives_way(
+    gpu: GpuDir, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a process that was granted; those that were there before go on waiting."""
+    monkeypatch.setattr("gpushare.mps.broker.connections.MAX_CONNECTIONS", 4)
+    owner = [Owner(OTHER_POD, "b" * 64)]
+    async with serving(gpu, owners=lambda _: owner):
+        await until(gpu.attach_control.exists)
+        held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(4)]
+        for sock in held:
+            assert await asyncio.to_thread(sock.recv, 64) == GREETING
+        owner[:] = [ME]
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+        assert await asyncio.to_thread(held[-1].recv, 64) == b""
+        for sock in held[:-1]:
+            sock.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                sock.recv(64)
+        await until(lambda: [reason for reason, _, _ in refusals(gpu)] == [RefusedAttach.CONNECTIONS])
+        for sock in held:
+            sock.close()

@@ -1,0 +1,146 @@
+"""Clients that start while a part of ours is away, or while others crowd the broker: all become clients of MPS."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
+from tests.cluster.node import daemon_of, parent_of, processes_of_pod, signal_in_node
+from tests.cluster.node_events import wait_node_event
+from tests.cluster.rights.test_attacks import CONNECTION_FAILED
+
+pytestmark = pytest.mark.takes(90)  # all of them, on one worker
+ATTACHES = """
+import json, os, subprocess, sys, time
+from gpushare.simulation.client import CudaError, SimulatedContext
+if sys.argv[1:] == ["once"]:
+    began = time.monotonic()
+    try:
+        context = SimulatedContext.create()
+        told = {"attached": True, "mps": context.under_mps}
+    except CudaError as error:
+        told = {"attached": False, "error": error.code}
+    print(json.dumps({"event": "attach", "seconds": time.monotonic() - began, **told}), flush=True)
+    sys.exit()
+print(json.dumps({"event": "begins"}), flush=True)
+while True:
+    subprocess.run([sys.executable, "-c", os.environ["PROGRAM"], "once"])
+"""
+"""Process after process of one container makes its context, and ends."""
+FLOODS = """
+import os, socket, sys, time
+path = os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control"
+for _ in range(3):
+    if os.fork() == 0:
+        break
+print('{"event": "floods"}', flush=True)
+while True:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        try:
+            sock.connect(path)
+        except OSError:
+            time.sleep(0.01)
+"""
+"""Four processes that connect and hang up, as fast as they can."""
+
+
+@pytest.fixture(scope="module")
+def share(harness: Harness) -> Iterator[Share]:
+    with harness.share("gaps", per_node=1) as share:
+        yield share
+
+
+def attacher(tenant: Tenant, share: str, name: str) -> dict[str, Any]:
+    pod = tenant.pod(name, share, command=["python3", "-c", ATTACHES])
+    pod["spec"]["containers"][0]["env"] = [{"name": "PROGRAM", "value": ATTACHES}]
+    return pod
+
+
+def attaches(tenant: Tenant, name: str) -> list[dict[str, Any]]:
+    return tenant.events_of(name, "attach")
+
+
+def broker_of(harness: Harness, share: Share) -> dict[str, Any]:
+    """broker.json of the share's GPU."""
+    states = ((path / "state.json", path / "broker/broker.json") for path in harness.gpu_dirs().values())
+    found: dict[str, Any] = next(
+        json.loads(broker.read_text())
+        for state, broker in states
+        if json.loads(state.read_text())["share"] == share.name
+    )
+    return found
+
+
+def processes(harness: Harness, share: Share, program: bytes) -> list[int]:
+    (pod,) = harness.system.items("pods", f"--selector=gpushare.dev/share={share.name}")
+    return processes_of_pod(harness, pod["metadata"]["uid"], program)
+
+
+def broker_process(harness: Harness, share: Share) -> int:
+    """The broker itself, which its first process started; 0 while there is none."""
+    pids = processes(harness, share, b"mps-broker")
+    return next((pid for pid in pids if parent_of(harness, pid) in pids), 0)
+
+
+def test_a_broker_killed_five_times_keeps_nobody_from_mps(harness: Harness, share: Share) -> None:
+    with harness.namespace() as tenant:
+        tenant.start(attacher(tenant, share.name, "starts"))
+        wait_until("it attaches", lambda: len(attaches(tenant, "starts")) > 1)
+        gaps = []
+        for number in range(1, 6):
+            before = broker_process(harness, share)
+            came = len(attaches(tenant, "starts"))
+            signal_in_node(harness, before, "KILL")
+            killed = time.monotonic()
+            wait_until("a successor", lambda: broker_process(harness, share) not in (0, before))  # noqa: B023
+            gaps.append(time.monotonic() - killed)
+            wait_until("it serves", lambda: broker_of(harness, share)["restarts"] == number)  # noqa: B023
+            wait_until("clients attach", lambda: len(attaches(tenant, "starts")) > came + 1)  # noqa: B023
+        told = attaches(tenant, "starts")
+        assert [event for event in told if event["attached"] and not event["mps"]] == []
+        failed = [event["error"] for event in told if not event["attached"]]
+        assert set(failed) <= {CONNECTION_FAILED}, "one in the midst of its attach may see that its broker ends"
+        assert len(failed) <= 2
+        print("s until the next process", gaps, "longest attach", max(event["seconds"] for event in told))
+        assert min(gaps) < 1.0, "at once; a busy machine may take longer now and then"
+        assert "was killed by signal 9" in wait_node_event(harness, "BrokerRestarted")
+        (pod,) = harness.system.items("pods", f"--selector=gpushare.dev/share={share.name}")
+        assert [it["restartCount"] for it in pod["status"]["containerStatuses"]] == [0, 0]
+
+
+def test_a_supervisor_that_is_killed_keeps_nobody_from_mps(harness: Harness, share: Share) -> None:
+    """Its daemon ends with it, and so do the clients' contexts; who comes meanwhile waits at the broker."""
+    with harness.namespace() as tenant:
+        share.wait_ready()
+        tenant.start(attacher(tenant, share.name, "starts"))
+        wait_until("it attaches", lambda: len(attaches(tenant, "starts")) > 1)
+        daemon = daemon_of(harness, share)["controlPid"]
+        (supervisor,) = processes(harness, share, b"mps-supervisor")
+        signal_in_node(harness, supervisor, "KILL")
+        wait_until("another daemon", lambda: daemon_of(harness, share).get("controlPid") not in (None, daemon), 60)
+        came = len(attaches(tenant, "starts"))
+        wait_until("clients attach", lambda: len(attaches(tenant, "starts")) > came + 2, 60)
+        outside = [event for event in attaches(tenant, "starts") if event["attached"] and not event["mps"]]
+        assert outside == []
+        share.wait_ready()
+
+
+def test_pods_that_connect_in_a_loop_delay_no_neighbour(harness: Harness, share: Share) -> None:
+    with harness.namespace() as tenant:
+        share.wait_ready()
+        tenant.start(attacher(tenant, share.name, "starts"))
+        wait_until("it attaches", lambda: len(attaches(tenant, "starts")) > 5, 60)
+        alone = attaches(tenant, "starts")
+        tenant.start(tenant.pod("floods", share.name, command=["python3", "-c", FLOODS]))
+        tenant.wait_event("floods", "floods")
+        came = len(attaches(tenant, "starts"))
+        wait_until("it attaches meanwhile", lambda: len(attaches(tenant, "starts")) > came + 10, 60)
+        beside = attaches(tenant, "starts")[came + 1 :]
+        median = [sorted(event["seconds"] for event in events)[len(events) // 2] for events in (alone, beside)]
+        print("s to attach, alone and beside the flood", median, max(event["seconds"] for event in beside))
+        assert [event for event in beside if not event["attached"] or not event["mps"]] == []
+        assert median[1] < median[0] + 1.0
+        tenant.delete_pods("floods")
