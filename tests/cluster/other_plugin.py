@@ -40,7 +40,7 @@ def other_plugin(harness: Harness, resource: str) -> Iterator[None]:
     thread.start()
 
     async def begin() -> DevicePlugin:
-        directory = harness.in_node("/var/lib/kubelet")
+        directory = harness.in_node("/var/lib/kubelet/device-plugins")
         plugin = DevicePlugin(resource, directory, [BareDevices()], boot_clock, AllocationLock(boot_clock))
         plugin.offer([OfferedDevice(f"whole-{number}", True, None) for number in range(2)])
         await plugin.start()

@@ -70,14 +70,12 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end }}
 
-{{/* Argument: a part's values. */}}
+{{/* Argument: a part's values. Every part is a Linux program. */}}
 {{- define "gpushare.placement" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with .nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
+nodeSelector: {{- merge (dict "kubernetes.io/os" "linux") (.nodeSelector | default dict) | toYaml | nindent 2 }}
 {{- with .tolerations }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -86,15 +84,21 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{/* That of the values, and off each node whose driver is being replaced, once no share has anything there. */}}
+{{/*
+That of the values, and off each node whose driver is being replaced, once no share has anything there; and off nodes
+without a kubelet of their own, where a pod of a DaemonSet that tolerates every taint would stay Pending.
+*/}}
 {{- define "gpushare.agentAffinity" -}}
-{{- $here := dict "key" "gpushare.dev/driver-released" "operator" "DoesNotExist" }}
+{{- $here := list (dict "key" "gpushare.dev/driver-released" "operator" "DoesNotExist") }}
+{{- range $key, $kind := dict "type" "virtual-kubelet" "eks.amazonaws.com/compute-type" "fargate" "liqo.io/type" "virtual-node" }}
+{{- $here = append $here (dict "key" $key "operator" "NotIn" "values" (list $kind)) }}
+{{- end }}
 {{- $affinity := deepCopy (.Values.agent.affinity | default dict) }}
 {{- $node := get $affinity "nodeAffinity" | default dict }}
 {{- $required := get $node "requiredDuringSchedulingIgnoredDuringExecution" | default dict }}
 {{- $terms := list }}
 {{- range get $required "nodeSelectorTerms" | default (list dict) }}
-{{- $expressions := append (get . "matchExpressions" | default list) $here }}
+{{- $expressions := concat (get . "matchExpressions" | default list) $here }}
 {{- $terms = append $terms (merge (dict "matchExpressions" $expressions) .) }}
 {{- end }}
 {{- $node = set $node "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}

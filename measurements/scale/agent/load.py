@@ -259,6 +259,7 @@ def _uuids(driver: Path) -> list[str]:
 
 def agent_command(node: Node) -> list[str]:
     places = [f"--root={node.root}", f"--kubelet-dir={node.kubelet_dir}", f"--cdi-dir={node.cdi}"]
+    places.append(f"--device-plugins-dir={node.kubelet_dir}/device-plugins")
     return ["-m", "gpushare.cli.main", "agent", f"--node={NODE}", "--simulation", "--probe-port=18082", *places]
 
 

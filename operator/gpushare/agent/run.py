@@ -84,7 +84,7 @@ def _plugins(settings: AgentSettings, lock: AllocationLock, meters: NodeMeters) 
 
     def plugin(resource: str, kinds: Sequence[DeviceKind]) -> DevicePlugin:
         timed = UNMEASURED if resource == names.MPS_RESOURCE else meters
-        return DevicePlugin(resource, settings.kubelet_dir, kinds, boot_clock, lock, timed)
+        return DevicePlugin(resource, settings.device_plugins, kinds, boot_clock, lock, timed)
 
     return plugin
 

@@ -52,6 +52,9 @@ class AgentSettings:
     root: Path = Path(names.RUN_DIR)
     """Directory of the GPUs' directories."""
     kubelet_dir: Path = Path("/var/lib/kubelet")
+    """The kubelet's --root-dir."""
+    device_plugins: Path = Path("/var/lib/kubelet/device-plugins")
+    """The kubelet has this directory here whatever its --root-dir is."""
     cdi_dir: Path = Path("/var/run/cdi")
     cdi: str = "Auto"
     """Whether containers get their GPU by CDI: Auto, Always or Never."""

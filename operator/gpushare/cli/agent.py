@@ -29,7 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path(names.RUN_DIR),
         help=f"directories of the GPUs' MPS daemons; default: {names.RUN_DIR}",
     )
-    parser.add_argument("--kubelet-dir", type=Path, default=Path("/var/lib/kubelet"), help="the kubelet's directory")
+    parser.add_argument("--kubelet-dir", type=Path, default=Path("/var/lib/kubelet"), help="the kubelet's --root-dir")
+    parser.add_argument(
+        "--device-plugins-dir",
+        type=Path,
+        default=Path("/var/lib/kubelet/device-plugins"),
+        help="where the kubelet looks for device plugins, whatever its --root-dir",
+    )
     parser.add_argument("--cdi-dir", type=Path, default=Path("/var/run/cdi"), help="where CDI specs are written")
     parser.add_argument(
         "--cdi",
@@ -78,6 +84,7 @@ async def _main(args: argparse.Namespace) -> None:
         namespace=args.namespace,
         root=args.root,
         kubelet_dir=args.kubelet_dir,
+        device_plugins=args.device_plugins_dir,
         cdi_dir=args.cdi_dir,
         cdi=args.cdi,
         compute_mode_policy=args.compute_mode,

@@ -220,6 +220,7 @@ class FakeNode:
             pod="agent",
             root=self.root,
             kubelet_dir=self.root.parent / "kubelet",
+            device_plugins=self.root.parent / "kubelet/device-plugins",
             cdi_dir=self.cdi,
             cdi=cdi,
             fronts=self.fronts,

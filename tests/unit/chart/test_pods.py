@@ -4,13 +4,16 @@ import copy
 import json
 
 import pytest
+import yaml
 
 from tests.unit.chart.rendered import (
+    CHART,
     HOST_PATHS,
     UNPRIVILEGED,
     VARIANTS,
     containers,
     every_variant,
+    helm,
     named,
     needs_helm,
     of_kind,
@@ -178,18 +181,44 @@ def test_network_policies_cover_every_part_and_give_mps_pods_no_network() -> Non
     assert not {"ingress", "egress"} & policies["gpushare-mps"].keys()
 
 
-def test_the_agent_keeps_off_nodes_without_a_driver() -> None:
-    here = {"key": "gpushare.dev/driver-released", "operator": "DoesNotExist"}
+def test_the_webhook_can_listen_on_its_nodes_network() -> None:
+    """API servers of some platforms reach nodes and no pods."""
+    text = helm("template", str(CHART), "--set=webhook.hostNetwork=true,webhook.port=9443,webhook.replicas=2").stdout
+    objects = {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(text) if item}
+    deployment = objects["Deployment", "gpushare-webhook"]["spec"]
+    pod = deployment["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert "--port=9443" in container["args"]
+    assert {"name": "https", "containerPort": 9443} in container["ports"]
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 1, "maxSurge": 0}, "a port has room for one"
+
+
+@every_variant
+def test_every_part_runs_on_linux_alone(variant: str) -> None:
+    made_by_the_simulation = {"gpushare-simulated-driver"}
+    for name, pod in workloads(variant):
+        if name not in made_by_the_simulation:
+            assert pod["nodeSelector"]["kubernetes.io/os"] == "linux", name
+
+
+def test_the_agent_keeps_off_nodes_without_a_driver_or_a_kubelet() -> None:
+    here = [
+        {"key": "gpushare.dev/driver-released", "operator": "DoesNotExist"},
+        {"key": "eks.amazonaws.com/compute-type", "operator": "NotIn", "values": ["fargate"]},
+        {"key": "liqo.io/type", "operator": "NotIn", "values": ["virtual-node"]},
+        {"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]},
+    ]
     zone = {"key": "zone", "operator": "In", "values": ["a"]}
     named_so = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
     affinity = dict(workloads("placed"))["gpushare-agent"]["affinity"]
     required = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert required["nodeSelectorTerms"] == [
-        {"matchExpressions": [zone, here]},
-        {"matchExpressions": [here], "matchFields": [named_so]},
+        {"matchExpressions": [zone, *here]},
+        {"matchExpressions": here, "matchFields": [named_so]},
     ]
     assert "podAffinity" in affinity
     plain = dict(workloads("default"))["gpushare-agent"]["affinity"]["nodeAffinity"]
     assert plain == {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": here}]}
     }

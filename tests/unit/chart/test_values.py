@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,8 @@ def test_helm_lint_has_nothing_to_say(variant: str) -> None:
         ("tenants.subjects[0].kind=Team,tenants.subjects[0].name=ml", "kind"),
         ("metrics.port=8081", "metrics.port is 8081, which is the port of the webhook's probes"),
         ("metrics.port=8443", "metrics.port is 8443, which is the port of the webhook"),
+        ("webhook.port=8082", "webhook.port is 8082, which is the port of the agent's probes"),
+        ("webhook.port=443", "port"),
         ("metrics.prometheusRule.runbooks=docs/runbooks", "runbooks"),
         ("operator.podLabels.app\\.kubernetes\\.io/name=x", 'operator.podLabels has "app.kubernetes.io/name"'),
         ("agent.extraEnv[0].name=NODE_NAME", 'agent.extraEnv has "NODE_NAME"'),
@@ -83,6 +86,28 @@ def test_every_value_is_in_the_schema_and_explained() -> None:
         at = lines.index(next(line for line in lines if line.startswith(f"{key}:")))
         block = [lines[at - 1], *lines[at + 1 : at + 4]]
         assert any(line.lstrip().startswith("#") for line in block), f"{key} is not explained"
+
+
+def names_of(values: dict[str, object], prefix: str = "") -> Iterator[str]:
+    """Of each value whose default is neither an empty map nor a list."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from names_of(value, f"{prefix}{key}.")
+        elif not isinstance(value, list):
+            yield f"{prefix}{key}"
+
+
+def test_the_chart_knows_the_names_of_its_values() -> None:
+    names = (CHART / "files/value-names.txt").read_text().split()
+    assert names == list(names_of(yaml.safe_load((CHART / "values.yaml").read_text())))
+
+
+@pytest.mark.parametrize("missing", ["uninstall", "webhook.port", "webhook.failurePolicy.claims", "mps", "cdi"])
+def test_values_of_an_older_chart_are_refused_with_the_remedy(missing: str) -> None:
+    """As `helm upgrade --reuse-values` gives them: without what is new."""
+    result = helm("template", str(CHART), f"--set={missing}=null", check=False)
+    assert f"the value {missing}" in result.stderr
+    assert "--reset-then-reuse-values" in result.stderr
 
 
 def test_the_charts_readme_names_values_that_exist() -> None:

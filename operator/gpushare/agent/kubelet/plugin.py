@@ -60,21 +60,20 @@ class DevicePlugin:
     def __init__(
         self,
         resource: str,
-        kubelet_dir: Path,
+        directory: Path,
         kinds: Sequence[DeviceKind],
         clock: Callable[[], float],
         lock: AllocationLock,
         meters: AllocationMeters = UNMEASURED,
         times: PluginTimes = PluginTimes(),
     ) -> None:
-        """`resource`: such as gpushare.dev/inference; `kubelet_dir`: such as /var/lib/kubelet. `kinds`: of its
+        """`resource`: such as gpushare.dev/inference; `directory`: the kubelet's device-plugins. `kinds`: of its
         devices, see DeviceService.
 
         `clock`: seconds; the one that times the readings of the kubelet that `settle` gets.
         """
         self.problem = ""
         self._resource = resource
-        directory = kubelet_dir / "device-plugins"
         self._kubelet = directory / "kubelet.sock"
         self._socket = directory / names.plugin_socket(resource)
         self._clock = clock

@@ -96,7 +96,7 @@ def lock(lock_clock: Clock) -> AllocationLock:
 
 @pytest.fixture
 async def served(kubelet_dir: Path, kind: FakeKind, lock: AllocationLock) -> AsyncIterator[DevicePlugin]:
-    served = DevicePlugin(RESOURCE, kubelet_dir, [kind], time.monotonic, lock, times=QUICK)
+    served = DevicePlugin(RESOURCE, kubelet_dir / "device-plugins", [kind], time.monotonic, lock, times=QUICK)
     yield served
     await served.stop()
 
@@ -204,7 +204,7 @@ async def test_only_a_kubelet_that_stops_watching_is_registered_with_again(
     kubelet_dir: Path, kubelet: FakeKubelet, kind: FakeKind, lock: AllocationLock
 ) -> None:
     clock = Clock()
-    served = DevicePlugin(RESOURCE, kubelet_dir, [kind], clock, lock, times=QUICK)
+    served = DevicePlugin(RESOURCE, kubelet_dir / "device-plugins", [kind], clock, lock, times=QUICK)
     await kubelet.start()
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
