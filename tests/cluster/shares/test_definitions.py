@@ -179,6 +179,8 @@ def test_explain_is_documentation(harness: Harness) -> None:
     told = harness.kubectl("explain", "gpushare.spec.clients.memory")
     assert "GPU memory reserved for each client (container)" in told
     assert "512Mi" in told
+    assert "16Gi" in told
+    assert "overcommit" in told
 
 
 def test_definitions_applied_by_hand_stay_and_the_chart_installs_beside(harness: Harness) -> None:

@@ -7,27 +7,23 @@ from typing import Any
 
 import pytest
 
-from localcluster.cluster import cluster
 from localcluster.kubectl import CommandError
 from localcluster.paths import REPOSITORY
-from localcluster.stack import CHART, NAMESPACE, RELEASE, embedded, install, prepare_namespace
-from tests.cluster import conftest
+from localcluster.stack import CHART, NAMESPACE, RELEASE, Stack, install, prepare_namespace
 from tests.cluster.harness import NODE, Harness, Share, is_ready, wait_until
 
-pytestmark = pytest.mark.takes(90)
+pytestmark = pytest.mark.takes(350)  # all of them, on one worker
 DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=10")
-CLUSTER = f"{conftest.CLUSTER}-chart"
 DEFINITIONS = ("gpushares.gpushare.dev", "gpunodes.gpushare.dev")
 
 
 @pytest.fixture(scope="module")
-def fresh() -> Iterator[Harness]:
-    """A cluster of its own, because these tests remove what the others need. Nothing may be installed on it yet."""
-    stack = embedded(CLUSTER)
-    try:
-        yield Harness(stack)
-    finally:
-        cluster.down(CLUSTER)
+def fresh(stack: Stack) -> Iterator[Harness]:
+    """The worker's cluster, whether gpushare is installed on it or not. Afterwards it is, as the others need it."""
+    harness = Harness(stack)
+    yield harness
+    install(stack)
+    remove_shares(harness)
 
 
 @pytest.fixture
@@ -95,12 +91,6 @@ def mps_uids(harness: Harness) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods}
 
 
-def test_explain_tells_units_and_meaning(installed: Harness) -> None:
-    text = installed.kubectl("explain", "gpushare.spec.clients.memory")
-    assert "16Gi" in text
-    assert "overcommit" in text
-
-
 def uninstall(harness: Harness, *options: str) -> None:
     harness.stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", *options)
 
@@ -149,6 +139,7 @@ def test_an_installation_that_never_came_up_is_uninstalled_at_once(bare: Harness
 
 
 def test_an_uninstallation_leaves_what_is_documented_and_no_more(bare: Harness) -> None:
+    """The chart alone has brought the definitions."""
     prepare_namespace(bare.kubectl, NAMESPACE, "privileged")
     new = {("ConfigMap", NAMESPACE, "kube-root-ca.crt"), ("ServiceAccount", NAMESPACE, "default")}
     wait_until("nothing of an earlier test", lambda: {it for it in objects(bare) if it[1] == NAMESPACE} == new, 60)
@@ -190,12 +181,6 @@ def test_a_node_uninstalled_after_its_shares_is_as_before(fresh: Harness, early:
     assert not list(fresh.in_node("/var/run/cdi").glob("*gpushare*"))
     with pytest.raises(CommandError, match="not found"):
         fresh.kubectl("get", "clusterrole", "gpushare-agent")
-
-
-def test_the_chart_alone_brings_its_definitions(bare: Harness) -> None:
-    install(bare.stack)
-    with bare.share("late", per_node=1) as share:
-        share.wait_capacity(8)
 
 
 def test_a_share_left_behind_past_the_hook_goes_with_the_next_installation(fresh: Harness, installed: Harness) -> None:
