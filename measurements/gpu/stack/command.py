@@ -12,7 +12,7 @@ from pathlib import Path
 from measurements.gpu.stack import bring, payload, suite
 from measurements.gpu.stack.place import RESULTS, SIMULATED_RESULTS
 from measurements.gpu.stack.steps import Steps, time_limit
-from measurements.gpu.stack.suites import ANY, SUITES
+from measurements.gpu.stack.suites import ANY, SUITES, measure_of
 
 PACK_SECONDS, UNPACK_SECONDS, UP_SECONDS, DOWN_SECONDS = 1800, 120, 300, 300
 
@@ -107,10 +107,10 @@ def _run_suites(names: Sequence[str], run: Callable[[str], bool]) -> bool:
 def _run_suite(
     name: str, out: Path, at_most: float = math.inf, part: tuple[int, int] = (1, 1), also: Sequence[Path] = ()
 ) -> bool:
-    measure, limit, _ = SUITES[name]
+    _, limit, _ = SUITES[name]
     seconds = min(limit, at_most)
     with _step(f"suite {name}", seconds):
-        as_expected = suite.run(name, measure, out, seconds, part, list(also))
+        as_expected = suite.run(name, measure_of(name), out, seconds, part, list(also))
     print(f"{name}: {'as expected' if as_expected else 'NOT as expected'}", flush=True)
     return as_expected
 

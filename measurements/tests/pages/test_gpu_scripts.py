@@ -1,9 +1,14 @@
-"""The README of the measurements names every script and suite for a real GPU."""
+"""The README of the measurements names every script and suite for a real GPU, and each suite can be found."""
 
+import os
 import re
+import subprocess
+import sys
+
+import pytest
 
 from localcluster.paths import REPOSITORY
-from measurements.gpu.stack.suites import ANY, SUITES
+from measurements.gpu.stack.suites import ANY, SUITES, measure_of
 
 README = (REPOSITORY / "measurements" / "README.md").read_text()
 
@@ -26,3 +31,17 @@ def test_the_readme_says_of_each_suite_how_many_gpus_and_how_long() -> None:
     assert rows == [
         (name, "any number" if gpus == ANY else str(gpus), str(limit)) for name, (_, limit, gpus) in SUITES.items()
     ]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_suite_is_found_by_its_name(name: str) -> None:
+    assert callable(measure_of(name))
+
+
+def test_unpacking_needs_the_standard_library_alone() -> None:
+    folders = os.pathsep.join(str(REPOSITORY / folder) for folder in ("", "operator", "workload"))
+    command = [sys.executable, "-S", str(REPOSITORY / "measurements" / "gpu" / "run"), "unpack", "--help"]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": folders}, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "unpack" in done.stdout

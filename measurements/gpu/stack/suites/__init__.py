@@ -1,26 +1,30 @@
-"""The suites by name, in the order of `all`: (function, limit in seconds, number of GPUs; ANY)."""
+"""The suites by name, in the order of `all`: (module in this folder, limit in seconds, number of GPUs; ANY)."""
+
+from importlib import import_module
 
 from measurements.gpu.stack.suite import Suite
-from measurements.gpu.stack.suites.accidents import changes, control, departures, faults
-from measurements.gpu.stack.suites.limits import borrowing, claims, escapes, unprivileged, view
-from measurements.gpu.stack.suites.several_gpus import pair, whole
-from measurements.gpu.stack.suites.speed import costs, programs, ready, throughput
 
 ANY = 0
-SUITES: dict[str, tuple[Suite, int, int]] = {
-    "view": (view.measure, 150, 1),
-    "ready": (ready.measure, 500, ANY),
-    "throughput": (throughput.measure, 420, 1),
-    "departures": (departures.measure, 560, 1),
-    "changes": (changes.measure, 300, 1),
-    "escapes": (escapes.measure, 420, 1),
-    "faults": (faults.measure, 480, 1),
-    "claims": (claims.measure, 240, 1),
-    "costs": (costs.measure, 240, 1),
-    "unprivileged": (unprivileged.measure, 200, 1),
-    "control": (control.measure, 1500, 1),
-    "borrowing": (borrowing.measure, 200, 1),
-    "programs": (programs.measure, 1500, 1),
-    "pair": (pair.measure, 400, 2),
-    "whole": (whole.measure, 300, 2),
+SUITES: dict[str, tuple[str, int, int]] = {
+    "view": ("limits.view", 150, 1),
+    "ready": ("speed.ready", 500, ANY),
+    "throughput": ("speed.throughput", 420, 1),
+    "departures": ("accidents.departures", 560, 1),
+    "changes": ("accidents.changes", 300, 1),
+    "escapes": ("limits.escapes", 420, 1),
+    "faults": ("accidents.faults", 480, 1),
+    "claims": ("limits.claims", 240, 1),
+    "costs": ("speed.costs", 240, 1),
+    "unprivileged": ("limits.unprivileged", 200, 1),
+    "control": ("accidents.control", 1500, 1),
+    "borrowing": ("limits.borrowing", 200, 1),
+    "programs": ("speed.programs", 1500, 1),
+    "pair": ("several_gpus.pair", 400, 2),
+    "whole": ("several_gpus.whole", 300, 2),
 }
+
+
+def measure_of(name: str) -> Suite:
+    """A suite's function. Only the suite that runs is imported: unpacking needs nothing but the standard library."""
+    measure: Suite = import_module(f"{__name__}.{SUITES[name][0]}").measure
+    return measure
