@@ -1,7 +1,10 @@
 """Objects that reviews are decided on: from watches, and with one GET where the watch has not seen the object yet.
 
 Guarantees: a share or namespace created a moment ago is found; a share's limits are at most a watch's delay old. A GET
-that the API server fails is sent again, since a review that fails refuses what a user creates.
+that the API server fails is sent again, since a review that fails refuses what a user creates. Of the shares and of the
+claims that a review names, which anybody may send, no more are asked for once MOST_MISSING do not exist: a pod with
+such shares is refused anyway, and the node's agent checks each claim again. That there is none is not remembered: it
+may be created in the next moment.
 """
 
 import asyncio
@@ -33,6 +36,9 @@ _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 
 PAUSES = (0.05, 0.2, 0.8)
 """Seconds before each further GET, all within the time of a review."""
+
+
+MOST_MISSING = 8
 
 
 class Sources(Protocol):
@@ -73,7 +79,13 @@ class ClusterSources:
             tasks.create_task(self._namespaces.run())
 
     async def shares(self, names: Collection[str]) -> dict[str, GpuShare]:
-        objects = {name: await self._find(GPU_SHARES, self._shares, name) for name in names}
+        objects = {name: self._shares.objects.get(("", name)) for name in sorted(names)}
+        missing = 0
+        for name in [name for name, obj in objects.items() if obj is None]:
+            if missing == MOST_MISSING:
+                break
+            objects[name] = await self._find(GPU_SHARES, self._shares, name)
+            missing += objects[name] is None
         return {name: self._parse(name, obj) for name, obj in objects.items() if obj is not None}
 
     def share_names(self) -> list[str]:
@@ -93,8 +105,16 @@ class ClusterSources:
 
     async def claims(self, namespace: str, pod_claims: Collection[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """A request for each claim: few pods have claims, and watching would cost for all claims of the cluster."""
-        specs = await asyncio.gather(*(self._claim(namespace, entry) for entry in pod_claims))
-        return {str(entry.get("name")): spec for entry, spec in zip(pod_claims, specs, strict=True) if spec is not None}
+        entries, claims = list(pod_claims), dict[str, dict[str, Any]]()
+        for begin in range(0, len(entries), MOST_MISSING):
+            some = entries[begin : begin + MOST_MISSING]
+            specs = await asyncio.gather(*(self._claim(namespace, entry) for entry in some))
+            claims |= {
+                str(entry.get("name")): spec for entry, spec in zip(some, specs, strict=True) if spec is not None
+            }
+            if begin + len(some) - len(claims) >= MOST_MISSING:
+                break
+        return claims
 
     async def _claim(self, namespace: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
         kinds = {"resourceClaimName": RESOURCE_CLAIMS, "resourceClaimTemplateName": CLAIM_TEMPLATES}

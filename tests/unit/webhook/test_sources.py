@@ -14,7 +14,7 @@ from gpushare.kube.client import (
     KubeError,
     Object,
 )
-from gpushare.webhook.sources import PAUSES, ClusterSources
+from gpushare.webhook.sources import MOST_MISSING, PAUSES, ClusterSources
 from tests.unit.fake_kube import FakeKube
 
 
@@ -87,6 +87,28 @@ async def test_a_pods_claims_are_read_from_claims_and_templates(kube: FakeKube, 
         {"name": "four"},
     ]
     assert await sources.claims("shop", entries) == {"one": spec, "two": spec}
+
+
+async def test_names_of_what_there_is_not_cost_few_requests(kube: FakeKube, sources: ClusterSources) -> None:
+    """Everybody who reaches the webhook may send a review of 64 claims and 32 shares."""
+    kube.put(RESOURCE_CLAIMS, {"metadata": {"name": "own", "namespace": "shop"}, "spec": {"devices": {}}})
+    unknown = [{"name": f"c{number}", "resourceClaimName": f"none-{number}"} for number in range(63)]
+    assert await sources.claims("shop", [{"name": "mine", "resourceClaimName": "own"}, *unknown]) == {
+        "mine": {"devices": {}}
+    }
+    assert await sources.shares({"old", *(f"none-{number}" for number in range(31))}) != {}
+    assert len(asked(kube)) <= 3 * MOST_MISSING
+    kube.requests.clear()
+    kube.put(RESOURCE_CLAIMS, {"metadata": {"name": "none-0", "namespace": "shop"}, "spec": {"devices": {}}})
+    assert await sources.claims("shop", unknown[:1]) == {"c0": {"devices": {}}}, "that there was none is not remembered"
+
+
+async def test_of_many_claims_that_exist_each_is_read(kube: FakeKube, sources: ClusterSources) -> None:
+    for number in range(40):
+        metadata = {"name": f"own-{number}", "namespace": "shop"}
+        kube.put(RESOURCE_CLAIMS, {"metadata": metadata, "spec": {"devices": {}}})
+    entries = [{"name": f"c{number}", "resourceClaimName": f"own-{number}"} for number in range(40)]
+    assert len(await sources.claims("shop", entries)) == 40
 
 
 def unguarded(status: str) -> Object:
