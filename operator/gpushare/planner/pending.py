@@ -6,7 +6,8 @@ policy. A claim that would fit is not explained, unless it has selectors of its 
 it, or its pod waits for something else.
 
 Claims that ask for the same are explained once, and GPUs with the same left are looked at once. Tenants decide how many
-different requests there are, so of each share only so many are explained (REQUESTS), those that have waited longest.
+claims and different requests there are, so of each share only so many are explained (EXPLAINED, REQUESTS): a turn for
+each namespace, and of one namespace the claims that were made for pods first, then those that have waited longest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +16,17 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from gpushare.api import names
-from gpushare.api.gpushare import ClaimCounts, GpuShare, PendingClaim
+from gpushare.api.gpushare import MOST_UNPLACED, ClaimCounts, GpuShare, PendingClaim
 from gpushare.api.quantity import MIB, format_mib
 from gpushare.messages.wording import count_of
+from gpushare.planner.turns import in_turns
 
 GRACE = timedelta(seconds=10)
 """How long a claim may wait before we explain it: the scheduler may be at work, or a client may be ending."""
-SHOWN = 5
+EXPLAINED = 1000
+"""Claims of a share that are explained at once."""
 REQUESTS = 200
-"""Different requests of a share that are explained at once."""
+"""Different requests among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,8 @@ class Claim:
     """`name`: namespace/name. `asked`: capacities as requested, in whole units. `held`: empty while it is pending.
     `selects`: it has selectors of its own, which only the scheduler evaluates.
 
-    `share`: empty where the claim names a DeviceClass that is not ours but selects our devices.
+    `share`: empty where the claim names a DeviceClass that is not ours but selects our devices. `for_pod`: it was made
+    from a template, for a pod that waits for it.
     """
 
     name: str
@@ -83,6 +87,11 @@ class Claim:
     asked: Mapping[str, int] = field(default_factory=dict)
     held: tuple[Held, ...] = ()
     selects: bool = False
+    for_pod: bool = False
+
+    @property
+    def namespace(self) -> str:
+        return self.name.partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -142,25 +151,27 @@ class _Gap:
 
 
 def pending(demand: Demand, now: datetime) -> list[Pending]:
-    """Claims that have waited and fit nowhere, by name."""
+    """Claims that have waited and fit nowhere: share by share, of each in the order in which they are to be told."""
     claims: list[Pending] = []
-    for share, part in demand.by_share.items():
+    for share, part in sorted(demand.by_share.items()):
         waiting = [claim for claim in part.waiting if claim.share == share and now - claim.created >= GRACE]
         if waiting:
             claims.extend(_explained(waiting, _Offer(part.devices, part.used)))
-    return sorted(claims, key=lambda item: item.claim.name)
+    return claims
 
 
 def _explained(claims: list[Claim], offer: "_Offer") -> Iterable[Pending]:
-    alike: dict[tuple[bool, frozenset[tuple[str, int]]], list[Claim]] = {}
-    for claim in sorted(claims, key=lambda claim: (claim.created, claim.name)):
+    explained: dict[tuple[bool, frozenset[tuple[str, int]]], Pending | None] = {}
+    in_order = sorted(claims, key=lambda claim: (not claim.for_pod, claim.created, claim.name))
+    for claim in in_turns(in_order, lambda claim: claim.namespace)[:EXPLAINED]:
         request = claim.selects, frozenset(claim.asked.items())
-        if request in alike or len(alike) < REQUESTS:
-            alike.setdefault(request, []).append(claim)
-    for same in alike.values():
-        first = _explain(same[0], offer)
-        if first is not None:
-            yield from (Pending(claim, first.key, first.message) for claim in same)
+        if request not in explained:
+            if len(explained) == REQUESTS:
+                continue
+            explained[request] = _explain(claim, offer)
+        alike = explained[request]
+        if alike is not None:
+            yield Pending(claim, alike.key, alike.message)
 
 
 def due(demand: Demand) -> Iterable[datetime]:
@@ -246,7 +257,7 @@ def claim_counts(share: GpuShare, demand: Demand, unplaced: Sequence[Pending]) -
         pending=sum(1 for claim in part.waiting if claim.share == share.name),
         threads=_total(names.CAPACITY_THREADS, part.devices, used),
         memory=_total(names.CAPACITY_MEMORY, part.devices, used),
-        unplaced=[PendingClaim(claim=item.claim.name, message=item.message[:512]) for item in unplaced[:SHOWN]],
+        unplaced=[PendingClaim(claim=item.claim.name, message=item.message[:512]) for item in unplaced[:MOST_UNPLACED]],
     )
 
 

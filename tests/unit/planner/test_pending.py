@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import MOST_UNPLACED, GpuShare
 from gpushare.planner.pending import (
+    EXPLAINED,
     REQUESTS,
     Capacity,
     Claim,
@@ -174,7 +175,23 @@ def test_the_longest_waiting_requests_of_a_tenant_are_explained() -> None:
         for number in range(REQUESTS + 10)
     ]
     found = pending(Demand((device(0),), tuple(many)), NOW)
-    assert [item.claim for item in found] == many[10:]
+    assert [item.claim for item in found] == many[:9:-1]
+
+
+def test_no_namespace_crowds_out_the_explanations_of_another() -> None:
+    crowd = [claim(f"a-crowd/{number:04}", threads=200 + number) for number in range(2 * EXPLAINED)]
+    late = LONG_AGO + timedelta(seconds=1)
+    other = claim("ml/of-a-pod", created=late + timedelta(seconds=1), threads=101)
+    waits = [claim("ml/alone", created=late, threads=101), replace(other, for_pod=True)]
+    demand = Demand((device(0),), (*crowd, *waits))
+    found = pending(demand, NOW)
+    assert len(found) == REQUESTS + 1
+    assert [item.claim.name for item in found[:4]] == ["ml/of-a-pod", "a-crowd/0000", "a-crowd/0001", "ml/alone"]
+    spec = {"clients": {"perGpu": 4, "memory": {"default": "16Gi"}}, "delivery": "ResourceClaim"}
+    counted = claim_counts(GpuShare.model_validate({"metadata": {"name": "a"}, "spec": spec}), demand, found)
+    assert counted is not None
+    assert [item.claim for item in counted.unplaced].count("ml/of-a-pod") == 1
+    assert len(counted.unplaced) == MOST_UNPLACED
 
 
 def test_a_demand_has_devices_and_all_claims_on_them() -> None:

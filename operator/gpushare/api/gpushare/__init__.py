@@ -9,6 +9,7 @@ from gpushare.api.gpushare.share import GpuShare
 from gpushare.api.gpushare.sizes import Size
 from gpushare.api.gpushare.spec import Delivery
 from gpushare.api.gpushare.status import (
+    MOST_UNPLACED,
     ClaimCounts,
     GpuCounts,
     GpuShareStatus,
@@ -33,4 +34,5 @@ __all__ = [
     "CONTEXT_RESERVE_MIB",
     "HIGHEST_CLIENT_CEILING",
     "MOST_OVERCOMMIT_PERCENT",
+    "MOST_UNPLACED",
 ]

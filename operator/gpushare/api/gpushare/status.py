@@ -5,6 +5,9 @@ from pydantic import Field
 from gpushare.api.base import ApiModel
 from gpushare.api.meta import Condition
 
+MOST_UNPLACED = 8
+"""Claims that a status tells."""
+
 
 class GpuCounts(ApiModel):
     matching: int = Field(default=0, ge=0, description="GPUs that the selectors match.")
@@ -39,7 +42,7 @@ class ClaimCounts(ApiModel):
     threads: str = Field(default="", max_length=64, description="Percent granted and offered, such as 230/800%.")
     memory: str = Field(default="", max_length=64, description="Memory granted and offered, such as 96Gi/1112Gi.")
     unplaced: list[PendingClaim] = Field(
-        default_factory=list, max_length=8, description="Some of the pending claims that fit on no GPU now."
+        default_factory=list, max_length=MOST_UNPLACED, description="Some of the pending claims that fit on no GPU now."
     )
 
 

@@ -51,6 +51,7 @@ def claim(obj: Object) -> Claim | None:
         asked=asked,
         held=held,
         selects=any(request.get("selectors") for request in requests_of(obj)),
+        for_pod=any(owner.get("kind") == "Pod" for owner in metadata.get("ownerReferences") or ()),
     )
 
 
