@@ -129,6 +129,7 @@ class EventReason(StrEnum):
     MEMORY_SHORT = "MemoryShort"
     MEMORY_SUFFICIENT = "MemorySufficient"
     CLAIM_PENDING = "ClaimPending"
+    TEMPLATE_REFUSED = "TemplateRefused"
     AGENT_SILENT = "AgentSilent"
     AGENT_REPORTING = "AgentReporting"
 

@@ -16,6 +16,7 @@ import logging
 from asyncio import FIRST_COMPLETED
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.events import FleetEvents
@@ -41,6 +42,8 @@ FIRST_BACKOFF = 1.0
 CONFLICT_BACKOFF = 0.25
 """The first back-off after a conflict: the newer object is on its way to the cache."""
 LAST_BACKOFF = 300.0
+LONGEST_REFUSAL = 300
+"""Characters of the API server's words in an event: they may have what a tenant wrote."""
 LAST_CONFLICT_BACKOFF = 16.0
 """An object that changes all the time is met between two changes by many attempts, not by long waits."""
 
@@ -228,6 +231,10 @@ class Applier:
         pause = self._put_off(write, first, most, getattr(error, "retry_after", 0.0))
         LOG.log(logging.INFO if conflict else logging.WARNING, "%s failed, again in %.3g s: %s", write, pause, error)
         self._meters.wrote(write, "conflict" if conflict else "failed")
+        refused = isinstance(error, KubeError) and not (conflict or error.failed or error.retry_after)
+        if refused and write.refused is not None and pause > FIRST_BACKOFF:
+            said = str(error)[:LONGEST_REFUSAL]
+            self._events.record(replace(write.refused, text=f"{write.refused.text}. The API server says: {said}"))
         self._answered()
 
     def _put_off(self, write: Write, first: float, most: float = LAST_BACKOFF, least: float = 0.0) -> float:

@@ -91,6 +91,7 @@ class Write:
     version: str = ""
     shares: frozenset[str] = frozenset()
     notes: tuple[Note, ...] = ()
+    refused: Note | None = None
 
     @property
     def versioned_body(self) -> Object:

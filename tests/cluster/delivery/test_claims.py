@@ -124,3 +124,24 @@ def test_classes_and_templates_go_with_their_share(harness: Harness, tenant: Ten
         wait_until("a template", lambda: tenant.kubectl.find("resourceclaimtemplate", "small.shortlived"))
     assert not harness.kubectl.items("deviceclasses", "--selector=gpushare.dev/share=shortlived")
     assert not harness.kubectl.items("resourceclaimtemplates", "-A", "--selector=gpushare.dev/share=shortlived")
+
+
+def test_who_has_a_templates_name_is_named_on_the_share_until_it_is_gone(harness: Harness, tenant: Tenant) -> None:
+    squatter: Object = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "small.squatted"},
+        "spec": {"spec": claim("x", "gpu.example.com")["spec"]},
+    }
+    tenant.kubectl.create(squatter)
+    spec = {"delivery": "ResourceClaim", "sizes": SIZES, "nodeSelector": {"matchLabels": {"no": "where"}}}
+    with harness.share("squatted", ready=False, **spec) as share:
+        told = wait_until("the event on the share", lambda: share.events("TemplateRefused"), 60)
+        assert f"kubectl delete resourceclaimtemplate -n {tenant.name} small.squatted" in told[0]
+        tenant.kubectl.delete("resourceclaimtemplate", "small.squatted")
+
+        def ours() -> bool:
+            found = tenant.kubectl.find("resourceclaimtemplate", "small.squatted")
+            return found is not None and found["metadata"].get("labels", {}).get("gpushare.dev/share") == "squatted"
+
+        wait_until("the operator's own", ours, 90)

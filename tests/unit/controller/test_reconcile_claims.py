@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gpushare.controller.apply import FIRST_BACKOFF
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
@@ -17,7 +18,9 @@ from gpushare.kube.client import (
     NAMESPACES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    KubeError,
 )
+from tests.unit.clock import Clock
 from tests.unit.controller.claims.test_views import CLAIM, SLICE
 from tests.unit.controller.listing import relist
 from tests.unit.fake_kube import FORBIDDEN, FakeKube
@@ -29,11 +32,16 @@ SIZE = {"name": "small", "threads": 10, "memory": "8Gi"}
 
 
 @pytest.fixture
-async def reconciler(kube: FakeKube, settings: OperatorSettings) -> AsyncIterator[Reconciler]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def reconciler(kube: FakeKube, settings: OperatorSettings, clock: Clock) -> AsyncIterator[Reconciler]:
     live = kube.live(GPU_SHARES, "a")
     kube.put(GPU_SHARES, {**live, "spec": {**live["spec"], "delivery": "ResourceClaim", "sizes": [SIZE]}})
     kube.put(NAMESPACES, {"metadata": {"name": "ml"}})
-    reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW)
+    reconciler = Reconciler(kube, settings, OperatorMeters(CollectorRegistry()), lambda: NOW, monotonic=clock)
     await relist(kube, reconciler)
     yield reconciler
     await reconciler.cache.claims.close()
@@ -58,6 +66,24 @@ async def test_a_share_gets_its_classes_and_templates_and_then_there_is_silence(
     kube.writes.clear()
     await settle(kube, reconciler)
     assert kube.writes == []
+
+
+async def test_a_tenant_who_has_a_templates_name_is_told_of_on_the_share(
+    kube: FakeKube, reconciler: Reconciler, clock: Clock
+) -> None:
+    """The template of another has no label of ours, and its spec cannot be changed: the API server says Invalid."""
+    immutable = KubeError(422, "Invalid", "spec: Invalid value: field is immutable " + "x" * 100_000)
+    kube.fail("apply resourceclaimtemplates/small.a", immutable)
+    await settle(kube, reconciler)
+    assert not [event for event in kube.events if event["reason"] == "TemplateRefused"], "once may be a chance"
+    for _ in range(3):
+        clock.now += FIRST_BACKOFF
+        await reconciler.once()
+    notes = [event["note"] for event in kube.events if event["reason"] == "TemplateRefused"]
+    assert notes
+    assert "kubectl delete resourceclaimtemplate -n ml small.a" in notes[0]
+    assert "field is immutable" in notes[0]
+    assert len(notes[0]) < 700
 
 
 async def test_a_share_that_is_deleted_loses_them_first_and_goes(kube: FakeKube, reconciler: Reconciler) -> None:
