@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.claims import HELD, claim, claimed, with_claim
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 
-pytestmark = pytest.mark.takes(60)  # all of them, on one worker
+pytestmark = pytest.mark.takes(90)  # all of them, on one worker
 CONNECTION_FAILED = 805
 LEAK = """
 import os, socket, time
@@ -184,6 +185,52 @@ def test_a_process_whose_context_was_ended_cannot_return_in_mid_kernel(harness: 
         assert "ContextsEnded" in note
         wait_until("the victim is gone", lambda: not tenant.kubectl.find("pod", "victim"), 60)
         tenant.go_on(names)
+
+
+OF_OUR_DRIVER = [{"cel": {"expression": 'device.driver == "gpushare.dev"'}}]
+
+
+@pytest.fixture(scope="module")
+def claimed_share(harness: Harness) -> Iterator[Share]:
+    threads = {"default": 50, "max": 100}
+    with harness.share("coveted", per_node=1, delivery="ResourceClaim", threads=threads) as share:
+        yield share
+
+
+def test_a_class_of_another_takes_no_part_of_a_share(harness: Harness, claimed_share: Share) -> None:
+    """An administrator's class without selectors: no webhook of ours sees a claim of it."""
+    name = "anything.example.com"
+    harness.kubectl.apply(
+        {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": {}}
+    )
+    with harness.namespace() as tenant:
+        tenant.kubectl.create(claim("thief", name, {"threads": "100"}, selectors=OF_OUR_DRIVER))
+        tenant.start(with_claim(tenant.pod("thief", claimed_share.name, *HELD), resourceClaimName="thief"))
+        said = partial(messages, tenant, "thief", "by a DeviceClass that is none of gpushare")
+        wait_until("the scheduler says why", said, 60, lambda: tenant.explain("thief"))
+        tenant.start(claimed(tenant, "honest", claimed_share.name, "100", "2Gi"))
+        assert tenant.wait_event("honest", "limits")["problems"] == []
+        assert "allocation" not in tenant.kubectl.get("resourceclaim", "thief").get("status", {})
+    harness.kubectl("delete", "deviceclass", name)
+
+
+def test_a_claim_that_comes_after_its_pod_starts_nothing(harness: Harness, share: Share, claimed_share: Share) -> None:
+    """The webhook saw no claim: it added no preStop hook, and let a slot stand beside it."""
+    with harness.namespace() as tenant:
+        tenant.start(with_claim(tenant.pod("early", share.name, *HELD), resourceClaimName="early"))
+        both = tenant.pod("both", share.name, *HELD)
+        both["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+        both["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "both"}]
+        tenant.start(both)
+        for pod, words in (("early", "has no preStop hook"), ("both", f"beside gpushare.dev/{share.name}")):
+            tenant.kubectl.create(claim(pod, f"{claimed_share.name}.gpushare.dev", {"threads": "10", "memory": "2Gi"}))
+            wait_until(f"{pod} is told", partial(messages, tenant, pod, words), 90, partial(tenant.explain, pod))
+            assert tenant.log(pod) == []
+
+
+def messages(tenant: Tenant, pod: str, words: str) -> list[str]:
+    """The messages of the pod's events that have these words."""
+    return [event["message"] for event in tenant.kubernetes_events(pod) if words in event["message"]]
 
 
 def refusals(tenant: Tenant, pod: str) -> list[str]:

@@ -4,8 +4,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from gpushare.agent.dra.allocation import Allocation, ClaimRefused
+from gpushare.api.names import share_of_resource
 from gpushare.kube.client import Object
-from gpushare.kube.pods import containers
+from gpushare.kube.pods import containers, grace_period_seconds, limits
+
+LEAST_GRACE_SECONDS = 2
+"""A pod of a shorter grace period gets no preStop hook of ours: there is no time for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,10 @@ def users(pod: Object, claim: str, request: str) -> list[str]:
 
 
 def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
-    """Refuses a part that several containers use, a container with several parts, since a process reaches one GPU, and
-    an init container that ends, which can have no preStop hook and would not leave in order.
+    """Refuses a part that several containers use, a container with several parts or with a slot besides, since a
+    process reaches one GPU, and a container without a preStop hook, which would not leave in order.
+
+    The webhook sees to all that where it sees the claim: not where the claim or its template was made after the pod.
 
     `others`: names of the namespace's claims that are prepared already. Errors: ClaimRefused.
     """
@@ -60,11 +66,24 @@ def check(claim: Allocation, pod: Object, others: Collection[str]) -> None:
                 "request for each container"
             )
     mine = {use.container for use in used if use.claim == claim.name}
+    for using in (item for item in containers(pod) if item["name"] in mine and not claim.for_slots):
+        slot = next(filter(share_of_resource, limits(using)), None)
+        if slot is not None:
+            raise ClaimRefused(
+                f"container {using['name']} uses {claim} beside {slot}: it reaches one GPU by one of the two; keep one"
+            )
     for container in (pod.get("spec") or {}).get("initContainers") or ():
         if container["name"] in mine and container.get("restartPolicy") != "Always":
             raise ClaimRefused(
                 f"init container {container['name']} uses {claim}: one that ends has no preStop hook; make it a "
                 "sidecar (restartPolicy: Always) or do its work in an ordinary container"
+            )
+    for using in (item for item in containers(pod) if item["name"] in mine):
+        if grace_period_seconds(pod) >= LEAST_GRACE_SECONDS and not (using.get("lifecycle") or {}).get("preStop"):
+            raise ClaimRefused(
+                f"container {using['name']} uses {claim} and has no preStop hook, without which its end could harm "
+                "its neighbours: gpushare's webhook adds one where it sees the claim, so make the pod again after its "
+                "claim or template"
             )
     for use in used:
         if use.container in mine and use.claim != claim.name and use.claim in others:

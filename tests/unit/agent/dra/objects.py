@@ -47,10 +47,14 @@ def pod(*containers: dict[str, Any], claims: dict[str, str] | None = None, **sta
     }
 
 
+HOOK = {"preStop": {"sleep": {"seconds": 2}}}
+"""What the webhook adds."""
+
+
 def container(name: str = "app", *claims: str, env: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
     used = [{"name": item} for item in claims or ("gpu",)]
     listed = [{"name": key, "value": value} for key, value in (env or {}).items()]
-    return {"name": name, "resources": {"claims": used}, "env": listed, **fields}
+    return {"name": name, "resources": {"claims": used}, "env": listed, "lifecycle": HOOK, **fields}
 
 
 def slot_pod(env: dict[str, dict[str, str]]) -> dict[str, Any]:
@@ -63,6 +67,7 @@ def slot_pod(env: dict[str, dict[str, str]]) -> dict[str, Any]:
         {
             "name": name,
             "resources": {"limits": {"gpushare.dev/a": "1"}},
+            "lifecycle": HOOK,
             "env": [{"name": key, "value": value} for key, value in variables.items()],
         }
         for name, variables in env.items()

@@ -39,6 +39,19 @@ def test_an_init_container_with_a_claim_must_be_a_sidecar() -> None:
     check(CLAIM, early, [])
 
 
+def test_what_the_webhook_did_not_see_since_the_claim_came_later_does_not_start() -> None:
+    slot = container()
+    slot["resources"]["limits"] = {"gpushare.dev/a": "1"}
+    with pytest.raises(ClaimRefused, match=r"container app uses ResourceClaim ns/c beside gpushare\.dev/a: it reaches"):
+        check(CLAIM, pod(slot), [])
+    late = pod(container(lifecycle={}))
+    with pytest.raises(ClaimRefused, match=r"has no preStop hook.* make the pod again after its claim or template"):
+        check(CLAIM, late, [])
+    check(CLAIM, pod(container(), container("sidecar", "nic", lifecycle={}), claims={"gpu": "c", "nic": "n"}), [])
+    late["spec"]["terminationGracePeriodSeconds"] = 1  # the webhook adds none either
+    check(CLAIM, late, [])
+
+
 def test_a_claim_of_the_scheduler_gives_each_container_one_part() -> None:
     """Whoever forges its mark has a claim of several requests, and could reach a GPU by each."""
     forged = allocation(claim(result("one"), result("two"), name="slots", by_scheduler=True), UID, "n")
