@@ -7,15 +7,17 @@ each gives a Future.
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
-from gpushare.kube.resources import PODS, KubeError, Object, Resource
-from gpushare.kubectl.failures import UnreachableError, of_answer, of_kubectl
+from gpushare.kube.resources import CORE_EVENTS, KubeError, Object, Resource
+from gpushare.kubectl.api import TOO_LARGE, ApiReader, through
+from gpushare.kubectl.failures import UnreachableError, of_kubectl
+from gpushare.kubectl.kept import kept_event
 from gpushare.kubectl.proxy import Proxy
 
 AT_ONCE = 16
@@ -39,6 +41,7 @@ class Cluster:
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self._proxy: Proxy | None = None
         self._ready: Future[Proxy]
+        self._api: ApiReader
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -46,16 +49,27 @@ class Cluster:
             self._proxy.close()
 
     def items(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Future[list[Object]]:
-        """The items of a list. `selectors`: labelSelector, fieldSelector."""
-        query = f"?{urlencode(selectors)}" if selectors else ""
-        return self._ask(lambda: list(self._json(resource.path(namespace) + query).get("items") or ()))
+        """The items of a list; of an event what is shown. `selectors`: labelSelector, fieldSelector."""
+        keep = kept_event if resource == CORE_EVENTS else _whole
+
+        def asked(api: ApiReader) -> list[Object]:
+            kept: list[Object] = []
+            skipped = 0
+            for page in api.pages(resource, namespace, **selectors):
+                kept += map(keep, page.items)
+                skipped += page.skipped
+            if skipped:
+                print(f"Left out: {skipped} of {resource.plural}, {TOO_LARGE}", file=sys.stderr)
+            return kept
+
+        return self._ask(asked)
 
     def find(self, resource: Resource, name: str, namespace: str | None = None) -> Future[Object | None]:
         """The object, or None where there is none."""
 
-        def asked() -> Object | None:
+        def asked(api: ApiReader) -> Object | None:
             try:
-                return self._json(resource.path(namespace, name))
+                return api.read(resource.path(namespace, name))
             except KubeError as error:
                 if error.not_found:
                     return None
@@ -64,7 +78,7 @@ class Cluster:
         return self._ask(asked)
 
     def read(self, path: str) -> Future[Object]:
-        return self._ask(lambda: self._json(path))
+        return self._ask(lambda api: api.read(path))
 
     def namespace(self) -> Future[str]:
         """The namespace of the context in use, or of the pod in which we run, as kubectl takes it."""
@@ -82,17 +96,16 @@ class Cluster:
 
     def proxied(self, namespace: str, pod: str, port: int, path: str) -> Future[str]:
         """What a pod answers to GET, through the API server: needs the right to get pods/proxy."""
-        target = PODS.path(namespace, f"{pod}:{port}", "proxy")
-        return self._ask(lambda: self._text("GET", f"{target}/{path}"))
+        return self._ask(lambda api: api.metrics(namespace, pod, port, path))
 
     def try_create(self, resource: Resource, body: Object) -> Future[Object]:
         """A dry run: everything is judged, nothing is stored."""
-        return self._ask(lambda: self._json(f"{resource.path()}?dryRun=All", "POST", body))
+        return self._ask(lambda api: api.send("POST", f"{resource.path()}?dryRun=All", body))
 
     def try_patch(self, resource: Resource, name: str, patch: list[Object]) -> Future[Object]:
         """A dry run of a JSON patch (RFC 6902)."""
         path = f"{resource.path(name=name)}?dryRun=All"
-        return self._ask(lambda: self._json(path, "PATCH", patch, JSON_PATCH))
+        return self._ask(lambda api: api.send("PATCH", path, patch, JSON_PATCH))
 
     def run(self, *arguments: str, stdin: str | None = None) -> str:
         """Standard output of one run of kubectl, which is waited for."""
@@ -110,27 +123,22 @@ class Cluster:
             raise of_kubectl(done.stderr)
         return done.stdout
 
-    def _text(self, method: str, path: str, body: Any = None, content: str = "application/json") -> str:
-        proxy = self._ready.result()
-        answer = proxy.ask(method, path, None if body is None else json.dumps(body).encode(), content)
-        if answer.status >= HTTPStatus.BAD_REQUEST:
-            raise of_answer(answer.status, answer.text)
-        return answer.text
-
-    def _json(self, path: str, method: str = "GET", body: Any = None, content: str = "application/json") -> Object:
-        text = self._text(method, path, body, content)
-        try:
-            answer: Object = json.loads(text)
-        except ValueError:
-            raise UnreachableError(f"the API server answered something that is no JSON: {text[:80]!r}") from None
-        return answer
-
-    def _ask(self, question: Callable[[], Found]) -> Future[Found]:
+    def _ask(self, question: Callable[[ApiReader], Found]) -> Future[Found]:
         """Asks the API server. The first question starts the proxy; its failure is that of every question."""
         if self._proxy is None:
             self._proxy = Proxy(self._program, self._flags)
             self._ready = self._pool.submit(self._proxy.wait_ready)
-        return self._pool.submit(question)
+            self._api = through(self._proxy)
+
+        def asked() -> Found:
+            self._ready.result()
+            return question(self._api)
+
+        return self._pool.submit(asked)
+
+
+def _whole(item: Object) -> Object:
+    return item
 
 
 def optional(asked: Future[list[Object]]) -> list[Object] | None:

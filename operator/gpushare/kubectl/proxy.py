@@ -12,10 +12,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare.kubectl.failures import UnreachableError, of_kubectl, unreachable
+from gpushare.kubectl.failures import UnreachableError, of_kubectl
 
 READY_SECONDS = 25.0
 ANSWER_SECONDS = 25.0
@@ -34,12 +33,6 @@ rm -rf -- "$0"
 """
 """$0: the directory. The shell closes its own output, so that what reads it sees the proxy's end. It outlives a Ctrl-C,
 which goes to us too; in the background the proxy is deaf to that one."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProxyAnswer:
-    status: int
-    text: str
 
 
 class Proxy:
@@ -83,27 +76,6 @@ class Proxy:
     def connection(self, seconds: float) -> http.client.HTTPConnection:
         """`seconds`: the longest silence."""
         return _Connection(self._socket, seconds)
-
-    def ask(self, method: str, path: str, body: bytes | None = None, content: str = "application/json") -> ProxyAnswer:
-        """`path`: with its query. `content`: the type of the body. Raises UnreachableError."""
-        connection = self.connection(ANSWER_SECONDS)
-        try:
-            # Without Accept-Encoding kubectl asks for compressed answers, and unpacks them.
-            connection.putrequest(method, path, skip_accept_encoding=True)
-            connection.putheader("User-Agent", "kubectl-gpushare")
-            connection.putheader("Accept", "application/json, */*")
-            if body is not None:
-                connection.putheader("Content-Type", content)
-                connection.putheader("Content-Length", str(len(body)))
-            connection.endheaders(body)
-            response = connection.getresponse()
-            return ProxyAnswer(response.status, response.read().decode(errors="replace"))
-        except TimeoutError:
-            raise unreachable(f"the API server has not answered for {ANSWER_SECONDS:.0f} s") from None
-        except (OSError, http.client.HTTPException) as error:
-            raise unreachable(f"kubectl proxy ended: {error}") from None
-        finally:
-            connection.close()
 
     def close(self) -> None:
         os.close(self._lifeline)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from localcluster.stack import NAMESPACE, install
-from tests.cluster.harness import NODE, Harness, wait_until
+from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 
 
 class PageReader:
@@ -118,6 +118,37 @@ def test_the_page_follows_share_client_and_waiting_pod(harness: Harness) -> None
         tenant.delete_pods("late")
         wait_until("it is gone", lambda: f"pod/{tenant.name}/late" not in page.ask(), 60)
         assert page.notes() == []
+
+
+def test_a_tenant_of_many_large_objects_blinds_nobody_and_is_cut(harness: Harness) -> None:
+    """36 MB of events: more than the page ever reads at once. In the name of a part of ours nobody may write one."""
+    with harness.namespace("crowd") as crowd, harness.namespace("quiet") as quiet:
+        for number in range(36):
+            refuse(crowd, f"e{number}", "x" * 1_000_000)
+        refuse(quiet, "mine", "denied the request")
+        with ui(harness) as page:
+            rows = wait_until(
+                "the events of both",
+                lambda: (
+                    [row for key, row in page.ask().items() if key.startswith("event/")]
+                    if {crowd.name, quiet.name} <= {row.get("namespace") for row in page.ask().values()}
+                    else []
+                ),
+                60,
+                page.notes,
+            )
+            assert max(len(row["message"]) for row in rows) < 5000
+            assert page.notes() == []
+
+
+def refuse(tenant: Tenant, name: str, text: str) -> None:
+    """An event as of a controller whose pod our webhook refuses: every editor of the namespace may write one."""
+    about = {"kind": "Job", "namespace": tenant.name, "name": name}
+    body = {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": about, "type": "Warning",
+        "reason": "FailedCreate", "message": f"gpushare {text}", "lastTimestamp": "2026-03-01T00:00:00Z",
+    }  # fmt: skip
+    tenant.harness.api.send("POST", f"/api/v1/namespaces/{tenant.name}/events", body)
 
 
 def test_who_may_read_little_sees_that_and_why_not_more(harness: Harness) -> None:

@@ -3,11 +3,13 @@
     python stand_in.py FOLDER ARGUMENT …
 
 FOLDER has `answers.json`, {"METHOD /path?query": [status, body]}, where a text is sent as it is, and anything else as
-JSON; "" has the answer to all other paths. Each run of kubectl and each question to the proxy is a line in `asked`.
+JSON; "" has the answer to all other paths. Each run of kubectl and each question to the proxy is a line in `asked`, in
+both without the limit of a list's page.
 """
 
 import json
 import os
+import re
 import shlex
 import signal
 import socketserver
@@ -50,9 +52,10 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length).decode()
-        _note(self.folder, f"{self.command} {self.path} {self.headers.get('Content-Type', '')} {body}".rstrip())
+        path = re.sub(r"[?&]limit=\d+$", "", self.path)
+        _note(self.folder, f"{self.command} {path} {self.headers.get('Content-Type', '')} {body}".rstrip())
         answers = json.loads((self.folder / "answers.json").read_text())
-        status, found = answers.get(f"{self.command} {self.path}") or answers[""]
+        status, found = answers.get(f"{self.command} {path}") or answers[""]
         text = found if isinstance(found, str) else json.dumps(found)
         self.send_response(status)
         self.end_headers()

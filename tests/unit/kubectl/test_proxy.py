@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.kube.resources import KubeError
+from gpushare.kubectl.api import through
 from gpushare.kubectl.failures import UnreachableError
 from gpushare.kubectl.proxy import Proxy
 from tests.unit.kubectl import stand_in
@@ -30,7 +32,9 @@ def test_many_questions_are_one_run_of_kubectl_and_nothing_is_left(tmp_path: Pat
     proxy = Proxy(program, ["--context=other"]).wait_ready()
     (folder,) = temporary.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert [proxy.ask("GET", "/a").text, proxy.ask("POST", "/b?dryRun=All", b"{}").status] == ['{"a": 1}', 403]
+    assert through(proxy).read("/a") == {"a": 1}
+    with pytest.raises(KubeError):
+        through(proxy).send("POST", "/b?dryRun=All", {})
     assert not (tmp_path / "asked").read_text().count("ended")
     proxy.close()
     first, *questions, last = stand_in.asked(tmp_path)
@@ -62,8 +66,8 @@ def test_where_it_does_not_start_kubectls_reason_is_told(
 def test_a_proxy_that_ends_in_between_is_told(tmp_path: Path, temporary: Path) -> None:
     proxy = Proxy(stand_in.make(tmp_path), []).wait_ready()
     proxy.close()
-    with pytest.raises(UnreachableError, match="no cluster: kubectl proxy ended"):
-        proxy.ask("GET", "/a")
+    with pytest.raises(UnreachableError, match="no cluster: the connection broke off"):
+        through(proxy).read("/a")
 
 
 def test_a_long_name_of_the_temporary_directory_is_no_obstacle(
@@ -73,7 +77,7 @@ def test_a_long_name_of_the_temporary_directory_is_no_obstacle(
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
     proxy = Proxy(stand_in.make(tmp_path), []).wait_ready()
-    assert proxy.ask("GET", "/a").status == 200
+    assert through(proxy).read("/a") == {"items": []}
     proxy.close()
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from gpushare.kube.resources import GPU_SHARES, KubeError
 from gpushare.kubectl import options
+from gpushare.kubectl.api import ApiReader, through_kubectl
 from gpushare.kubectl.cluster import Cluster
 from gpushare.kubectl.commands.scope import chosen_namespace
 from gpushare.kubectl.failures import UnreachableError
 from gpushare.kubectl.output.report import Report
-from gpushare.kubectl.page.cluster.api import ApiReader, through_kubectl
 from gpushare.kubectl.page.cluster.follow import FollowedCluster, following
 from gpushare.kubectl.page.serving.local import ADDRESS, serving
 from gpushare.kubectl.page.serving.pages import Pages

@@ -10,8 +10,8 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
 from gpushare.http import probes
+from gpushare.kubectl.api import MOST_METRICS_BYTES, of_a_pod
 from gpushare.kubectl.failures import UnreachableError
-from gpushare.kubectl.page.cluster.api import MOST_METRICS_BYTES, of_a_pod
 from gpushare.kubectl.page.cluster.follow import following
 from gpushare.kubectl.page.cluster.scrapes import AgentPod
 from gpushare.kubectl.page.serving.pages import Pages

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gpushare.kubectl.page.cluster.api import ApiReader
+from gpushare.kubectl.api import ApiReader
 
 
 class FakeApi(ThreadingHTTPServer):
@@ -22,7 +22,7 @@ class FakeApi(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _FakeHandler)
         self.answers: dict[str, Any] = {}
-        self.events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.events: queue.Queue[dict[str, Any] | bytes | None] = queue.Queue()
         self.asked: list[tuple[str, dict[str, str]]] = []
 
     def reader(self) -> ApiReader:
@@ -40,7 +40,7 @@ class _FakeHandler(BaseHTTPRequestHandler):
             self.send_response(200)
             self.end_headers()
             while (event := self.server.events.get()) is not None:
-                self.wfile.write(json.dumps(event).encode() + b"\n")
+                self.wfile.write((event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n")
             return
         found = self.server.answers.get(parts.path, (404, status("NotFound", "not here")))
         if callable(found):

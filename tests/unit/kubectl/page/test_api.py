@@ -9,8 +9,8 @@ import pytest
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority
 from gpushare.kube.resources import KubeError
+from gpushare.kubectl.api import ApiReader, of_a_pod, through_kubectl
 from gpushare.kubectl.cluster import UnreachableError
-from gpushare.kubectl.page.cluster.api import ApiReader, of_a_pod, through_kubectl
 from tests.unit.kubectl.page.fake_api import FakeApi, fake_api, status
 from tests.unit.kubectl.page.stand_in import kubectl_for_nobody
 

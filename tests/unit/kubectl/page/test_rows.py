@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.kubectl.page.content.figures import HISTORY_SECONDS, FigureHistory
-from gpushare.kubectl.page.content.rows import newest_events, node_rows, pending_rows, pod_detail, share_rows
+from gpushare.kubectl.page.content.rows import event_rows, node_rows, pending_rows, pod_detail, share_rows
 from gpushare.kubectl.views.pods.pod import PodFacts
 from tests.unit.kubectl.cluster_objects import SILENT, event, gpu_node, pod, share
 
@@ -30,16 +30,16 @@ def test_of_a_silent_node_no_gpu_is_shown_as_ready() -> None:
 
 
 def test_rows_are_json() -> None:
-    rows = {**share_rows(share()), **node_rows(gpu_node("GPU-a")), **newest_events([event("Reason", "text")], 5)}
+    rows = {**share_rows(share()), **node_rows(gpu_node("GPU-a")), **event_rows([event("Reason", "text")], 5)}
     assert json.loads(json.dumps(rows)).keys() == rows.keys()
 
 
-def test_the_newest_events_are_kept() -> None:
+def test_the_event_rows_are_kept() -> None:
     many = [
         event("R", "m", at=f"2026-01-01T00:{minute:02}:00Z", metadata={"name": f"e{minute}", "uid": f"u{minute}"})
         for minute in range(10)
     ]
-    assert sorted(newest_events(many, 3)) == ["event/u7", "event/u8", "event/u9"]
+    assert sorted(event_rows(many, 3)) == ["event/u7", "event/u8", "event/u9"]
 
 
 def test_a_pod_that_waits_has_the_sentence_of_why() -> None:

@@ -1,5 +1,6 @@
 """A kind that is followed: what was listed and what came since, through refusals and broken watches."""
 
+import json
 import queue
 import threading
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpushare.kube.resources import PODS
+from gpushare.kubectl.api import MOST_OBJECT_BYTES, TooLargeError
 from gpushare.kubectl.page.cluster.watch import Followed, KindWatch
 from tests.unit.kubectl.page.fake_api import FakeApi, fake_api, status
 
@@ -108,3 +110,31 @@ def test_an_event_that_is_none_is_told_and_listing_begins_again(api: FakeApi) ->
     api.events.put(None)  # for the watch that broke off, whose handler still waits
     assert kept.hear(2) == ["put a", "trouble "]
     kept.stop.set()
+
+
+def test_large_objects_take_smaller_pages_and_what_cannot_be_read_hides_nothing(api: FakeApi) -> None:
+    bodies = {name: pod(name) | {"text": "x" * 600_000} for name in ("a", "b", "c")}
+    bodies["huge"] = pod("huge") | {"text": "x" * (MOST_OBJECT_BYTES + 1)}
+    bodies["z"] = pod("z")
+    names = sorted(bodies)
+
+    def listed(query: dict[str, str]) -> bytes:
+        begin, limit = int(query.get("continue") or 0), int(query["limit"])
+        chosen, rest = names[begin : begin + limit], names[begin + limit :]
+        metadata = {"resourceVersion": "4", **({"continue": str(begin + limit)} if rest else {})}
+        head = {"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": [bodies[name] for name in chosen]}
+        return json.dumps(head, separators=(",", ":")).encode()
+
+    api.answers[PATH] = lambda query: (200, listed(query))
+    kept = Kept(api)
+    assert kept.hear(5) == ["put a", "put b", "put c", "put z", "trouble 1 are left out, each of more than 4 MiB"]
+    api.events.put(b'{"type": "MODIFIED", "object": "' + b"x" * (MOST_OBJECT_BYTES + 70_000) + b'"}')
+    api.events.put({"type": "ADDED", "object": pod("late", "9")})
+    assert kept.hear(2) == ["trouble 2 are left out, each of more than 4 MiB", "put late"]
+    kept.stop.set()
+
+
+def test_a_list_of_another_form_is_not_read_to_its_end(api: FakeApi) -> None:
+    api.answers[PATH] = 200, b'{"items": [' + b"x" * MOST_OBJECT_BYTES
+    with pytest.raises(TooLargeError, match="more than 4194304 bytes"):
+        list(api.reader().pages(PODS))

@@ -1,18 +1,16 @@
 """What is known of the cluster, and the rows that follow from it. Safe to use from the threads of all watches."""
 
 import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
-from gpushare.api import names
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.kube.claims import requested_classes
 from gpushare.kube.pods import asks_for_gpu
 from gpushare.kube.resources import Object
-from gpushare.kubectl.page.cluster.watch import Key
+from gpushare.kubectl.kept import kept_claim, kept_event, kept_waiting_pod
+from gpushare.kubectl.page.cluster.fair_store import FairStore, Key
 from gpushare.kubectl.page.content.feed import Feed
-from gpushare.kubectl.page.content.rows import newest_events, node_rows, pending_rows, share_rows
+from gpushare.kubectl.page.content.rows import event_rows, node_rows, pending_rows, share_rows
 from gpushare.kubectl.views.events import concerns_gpushare
 from gpushare.kubectl.views.objects import read
 from gpushare.kubectl.wrong import WrongInputError
@@ -20,6 +18,9 @@ from gpushare.kubectl.wrong import WrongInputError
 MOST_EVENTS = 400
 """Shown; Kubernetes keeps them for an hour."""
 MOST_PENDING = 400
+PODS_BYTES, CLAIMS_BYTES, EVENTS_BYTES = (mib * 1024 * 1024 for mib in (8, 16, 1))
+"""As JSON, of all namespaces; in memory they take some five times as much. A pod that waits has about 1 KB, a claim and
+an event half of that."""
 JUDGE_SECONDS = 2.0
 
 
@@ -31,9 +32,8 @@ class FleetView:
         self._lock = threading.Lock()
         self._shares: dict[str, GpuShare] = {}
         self._nodes: dict[str, GpuNode] = {}
-        self._pods: dict[Key, Object] = {}
-        self._claims: dict[Key, Object] = {}
-        self._events: OrderedDict[str, Object] = OrderedDict()
+        self._pods, self._claims = FairStore(PODS_BYTES), FairStore(CLAIMS_BYTES)
+        self._events = FairStore(EVENTS_BYTES, oldest_go=True)
         self._changed = threading.Event()
 
     def put_share(self, item: Object) -> None:
@@ -77,33 +77,30 @@ class FleetView:
         """A pod that is Pending."""
         if asks_for_gpu(item):
             with self._lock:
-                self._pods[_key(item)] = item
+                self._pods.put(_key(item), kept_waiting_pod(item))
             self._changed.set()
 
     def remove_pod(self, key: Key) -> None:
         with self._lock:
-            self._pods.pop(key, None)
+            self._pods.remove(key)
         self._changed.set()
 
     def put_claim(self, item: Object) -> None:
-        if any(map(names.parse_device_class, requested_classes(item))):
+        claim = kept_claim(item)
+        if claim is not None:
             with self._lock:
-                self._claims[_key(item)] = item
+                self._claims.put(_key(item), claim)
             self._changed.set()
 
     def remove_claim(self, key: Key) -> None:
         with self._lock:
-            self._claims.pop(key, None)
+            self._claims.remove(key)
 
     def put_event(self, item: Object) -> None:
         if not concerns_gpushare(item):
             return
-        uid = str(item["metadata"].get("uid") or item["metadata"]["name"])
         with self._lock:
-            self._events[uid] = item
-            self._events.move_to_end(uid)
-            while len(self._events) > 2 * MOST_EVENTS:
-                self._events.popitem(last=False)
+            self._events.put(_key(item), kept_event(item))
         self._changed.set()
 
     def remove_event(self, key: Key) -> None:
@@ -125,10 +122,13 @@ class FleetView:
     def judge(self) -> None:
         """Makes the rows that follow from several objects: pods that wait, and the newest events."""
         with self._lock:
-            pods, shares, nodes = list(self._pods.values()), dict(self._shares), dict(self._nodes)
-            claims, events = self._claims_by_namespace(), list(self._events.values())
+            pods, shares, nodes = list(self._pods), dict(self._shares), dict(self._nodes)
+            claims, events = self._claims.by_namespace(), list(self._events)
+            left_out = {"all waiting pods": self._pods.left_out, "all claims": self._claims.left_out}
         self._feed.replace("pending", pending_rows(pods, shares, nodes, claims, MOST_PENDING))
-        self._feed.replace("events", newest_events(events, MOST_EVENTS))
+        self._feed.replace("events", event_rows(events, MOST_EVENTS))
+        for what, message in left_out.items():
+            self.note(what, message)
 
     def run(self, stop: threading.Event) -> None:
         """Judges after each change, at most every JUDGE_SECONDS."""
@@ -139,12 +139,6 @@ class FleetView:
                     self.judge()
                 except (LookupError, TypeError, ValueError, AttributeError) as error:
                     self.note("waiting pods", f"an object cannot be read: {error!r}")
-
-    def _claims_by_namespace(self) -> Mapping[str, Sequence[Object]]:
-        by_namespace: dict[str, list[Object]] = defaultdict(list)
-        for (namespace, _), claim in self._claims.items():
-            by_namespace[namespace].append(claim)
-        return by_namespace
 
 
 def _key(item: Object) -> Key:

@@ -16,10 +16,12 @@ from gpushare.kube.resources import (
     RESOURCE_CLAIMS,
     KubeError,
     Object,
+    Resource,
 )
+from gpushare.kubectl.api import ApiReader
 from gpushare.kubectl.commands.top import AGENTS
 from gpushare.kubectl.failures import UnreachableError
-from gpushare.kubectl.page.cluster.api import ApiReader
+from gpushare.kubectl.kept import kept_claim, kept_event
 from gpushare.kubectl.page.cluster.fleet_view import FleetView
 from gpushare.kubectl.page.cluster.scrapes import AgentPod, Scraper
 from gpushare.kubectl.page.cluster.watch import Followed, KindWatch
@@ -35,8 +37,10 @@ EVENT_SELECTORS = (
 """So that the API server sends none of the many other events of a cluster."""
 
 
-LOOKUPS = 8
-"""Pods that browsers may ask for at a time; each takes up to three requests to the API server."""
+LOOKUPS = 4
+"""Pods that browsers may ask for at a time; each takes some requests to the API server."""
+MOST_ITEMS = 500
+"""Events of a pod, and claims of its namespace, that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +106,23 @@ def _pod(api: ApiReader, view: FleetView, namespace: str, name: str) -> dict[str
             return None
         raise
     shares, nodes = view.shares_and_node(str((pod.get("spec") or {}).get("nodeName") or ""))
-    events = _items(api, CORE_EVENTS.path(namespace), fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}")
+    uid = pod["metadata"]["uid"]
+    events = _items(api, CORE_EVENTS, namespace, kept_event, fieldSelector=f"involvedObject.uid={uid}")
     has_claims = bool((pod.get("spec") or {}).get("resourceClaims"))
-    claims = _items(api, RESOURCE_CLAIMS.path(namespace)) if has_claims else []
+    claims = _items(api, RESOURCE_CLAIMS, namespace, kept_claim) if has_claims else []
     return pod_detail(PodFacts(pod, events, shares, nodes, claims))
 
 
-def _items(api: ApiReader, path: str, **selectors: str) -> list[Object]:
-    """The items of a list; empty where they may not be read."""
+def _items(
+    api: ApiReader, resource: Resource, namespace: str, keep: Callable[[Object], Object | None], **selectors: str
+) -> list[Object]:
+    """What `keep` makes of the first items of a list; empty where they may not be read."""
+    kept: list[Object] = []
     try:
-        return list(api.read(path, {**selectors, "limit": "500"}).get("items") or ())
+        for page in api.pages(resource, namespace, **selectors):
+            kept += (part for part in map(keep, page.items) if part is not None)
+            if len(kept) >= MOST_ITEMS:
+                break
     except (KubeError, UnreachableError):
         return []
+    return kept[:MOST_ITEMS]

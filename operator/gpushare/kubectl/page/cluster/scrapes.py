@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gpushare.kube.resources import KubeError, Object
 from gpushare.kubectl.failures import UnreachableError
-from gpushare.kubectl.page.cluster.watch import Key
+from gpushare.kubectl.page.cluster.fair_store import Key
 from gpushare.kubectl.page.content.feed import Feed, Row
 from gpushare.kubectl.page.content.figures import FigureHistory
 

@@ -1,26 +1,22 @@
 """Follows the objects of one kind in a thread: lists them in pages, watches, and begins again when that breaks off.
 
-Of an object only what `put` keeps stays in memory.
+Of an object only what `put` keeps stays in memory; one that is too large to be read is left out, and told.
 """
 
-import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from gpushare.kube.resources import KubeError, Object, Resource
+from gpushare.kubectl.api import TOO_LARGE, ApiReader
 from gpushare.kubectl.failures import UnreachableError
-from gpushare.kubectl.page.cluster.api import ApiReader
+from gpushare.kubectl.page.cluster.fair_store import Key
 
-PAGE_ITEMS = 250
 WATCH_SECONDS = 300
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 30.0
 FORBIDDEN_BACKOFF = 60.0
 """Rights change seldom."""
-
-Key = tuple[str, str]
-"""(namespace, name)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +40,15 @@ class KindWatch:
         self._followed = followed
         self._trouble = trouble
         self._known: set[Key] = set()
+        self._skipped = 0
+        """Objects of the last list, and of watches since, that are too large."""
 
     def run(self, stop: threading.Event) -> None:
         backoff = FIRST_BACKOFF
         while not stop.is_set():
             try:
                 version = self._list()
-                self._trouble("")
+                self._tell_skipped()
                 backoff = FIRST_BACKOFF
                 while not stop.is_set():
                     version = self._watch(version)
@@ -73,26 +71,22 @@ class KindWatch:
     def _list(self) -> str:
         """The version to watch from."""
         keys: set[Key] = set()
-        version = ""
-        for page in self._pages():
-            version = str(page["metadata"]["resourceVersion"])
-            for item in page.get("items") or ():
+        version, skipped = "", 0
+        followed = self._followed
+        for page in self._api.pages(followed.resource, followed.namespace, **followed.selectors):
+            version, skipped = page.version, skipped + page.skipped
+            for item in page.items:
                 keys.add(_key(item))
-                self._followed.put(item)
+                followed.put(item)
+        if not version:
+            raise ValueError("the list has no resourceVersion")
         for key in self._known - keys:
-            self._followed.remove(key)
-        self._known = keys
+            followed.remove(key)
+        self._known, self._skipped = keys, skipped
         return version
 
-    def _pages(self) -> Iterator[Object]:
-        followed, token = self._followed, ""
-        while True:
-            query = {**followed.selectors, "limit": str(PAGE_ITEMS), **({"continue": token} if token else {})}
-            page = self._api.read(followed.resource.path(followed.namespace), query)
-            yield page
-            token = str(page["metadata"].get("continue") or "")
-            if not token:
-                return
+    def _tell_skipped(self) -> None:
+        self._trouble(f"{self._skipped} are left out, {TOO_LARGE}" if self._skipped else "")
 
     def _watch(self, version: str) -> str:
         """Watches until the API server ends the request. Returns the last version seen."""
@@ -100,8 +94,12 @@ class KindWatch:
         query = {**followed.selectors, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true",
                  "timeoutSeconds": str(WATCH_SECONDS)}  # fmt: skip
         for line in self._api.lines(followed.resource.path(followed.namespace), query, WATCH_SECONDS + 15):
+            if line is None:
+                self._skipped += 1
+                self._tell_skipped()
+                continue
             try:
-                event = json.loads(line)
+                event = self._api.parsed(line)
                 kind, item = event["type"], event["object"]
                 if kind == "ERROR":
                     raise KubeError(int(item.get("code", 500)), str(item.get("reason", "")), str(item.get("message")))

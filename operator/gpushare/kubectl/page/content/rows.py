@@ -17,6 +17,7 @@ from gpushare.kubectl.views.objects import created, gpu_state, ready_condition
 from gpushare.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, gpus, grants, own_claims
 from gpushare.kubectl.views.pods.why import why
 from gpushare.kubectl.views.status import node_problems
+from gpushare.planner.turns import in_turns
 
 EVENTS_OF_A_POD = 50
 """The newest."""
@@ -160,10 +161,12 @@ def event_row(event: Object) -> Row:
     }
 
 
-def newest_events(events: Iterable[Object], most: int) -> dict[str, Row]:
-    kept = sorted(events, key=last_seen, reverse=True)[:most]
+def event_rows(events: Iterable[Object], most: int) -> dict[str, Row]:
+    """The rows of so many events: the newest of each namespace, in turns."""
+    newest = sorted(events, key=last_seen, reverse=True)
+    shown = in_turns(newest, lambda event: str(event["metadata"].get("namespace") or ""))[:most]
     return {
-        f"event/{event['metadata'].get('uid') or event['metadata'].get('name')}": event_row(event) for event in kept
+        f"event/{event['metadata'].get('uid') or event['metadata'].get('name')}": event_row(event) for event in shown
     }
 
 
@@ -174,9 +177,10 @@ def pending_rows(
     claims: Mapping[str, Sequence[Object]],
     most: int,
 ) -> dict[str, Row]:
-    """The rows of the oldest pods that wait, `most` at the most. `claims`: by namespace."""
+    """The rows of so many pods that wait: the oldest of each namespace, in turns. `claims`: by namespace."""
     rows: dict[str, Row] = {}
-    for pod in sorted(pods, key=lambda pending: (created(pending) or "", full_name(pending)))[:most]:
+    oldest = sorted(pods, key=lambda pending: (created(pending) or "", full_name(pending)))
+    for pod in in_turns(oldest, lambda pending: str(pending["metadata"]["namespace"]))[:most]:
         namespace, node = pod["metadata"]["namespace"], nodes.get(str((pod.get("spec") or {}).get("nodeName")))
         facts = PodFacts(pod, (), shares, [node] if node else [], claims.get(namespace, ()))
         rows[f"pod/{facts.name}"] = pending_row(facts)
