@@ -38,7 +38,8 @@ def test_a_part_writes_events_in_its_own_name_alone_and_rewrites_none(harness: H
         event_of(part, "mine", reportingController="default-scheduler"),
     ):
         assert "alone" in refusal(own, *create, body=forged)
-    harness.kubectl("create", "-f", "-", stdin=json.dumps(event_of(part, "predecessor")))
+    before = acting_as(harness, f"gpushare-{part}", node="here", pod="predecessor")
+    before("create", "-f", "-", stdin=json.dumps(event_of(part, "predecessor")))
     identity = {key: event_of(part, "")[key] for key in ("apiVersion", "kind", "metadata", "eventTime")}
     apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
     try:
@@ -72,6 +73,33 @@ def test_an_agent_writes_no_event_about_another_gpunode(harness: Harness) -> Non
     body = event_of("agent", "mine", regarding={"apiVersion": "x/v1", "kind": "GpuNode", "name": "elsewhere"})
     agent = acting_as(harness, AGENT, node="here", pod="mine")
     assert "its own node alone" in refusal(agent, "create", "-f", "-", body=body)
+
+
+@pytest.mark.parametrize("part", ["agent", "operator"])
+def test_a_tenant_writes_and_changes_no_event_in_our_name(harness: Harness, part: str) -> None:
+    """Not even an editor of the namespace, who may write events there."""
+    with harness.namespace() as tenant:
+        editor = tenant.kubectl.acting_as("--as=editor")
+        tenant.kubectl("create", "rolebinding", "editor", "--clusterrole=admin", "--user=editor")
+        place = {"name": "forged", "namespace": tenant.name}
+        about = {"apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": tenant.name}
+        new = event_of(part, "mine", metadata=place, regarding=about)
+        old = {
+            "apiVersion": "v1", "kind": "Event", "metadata": place, "involvedObject": about, "message": "all is well",
+            "reason": "GpuPartGranted", "type": "Warning",
+        }  # fmt: skip
+        forged = [
+            new,
+            old | {"source": {"component": f"gpushare-{part}"}},
+            old | {"reportingComponent": f"gpushare-{part}"},
+        ]
+        for body in forged:
+            assert "for those parts to write" in refusal(editor, "create", "-f", "-", body=body)
+        editor("create", "-f", "-", "--dry-run=server", stdin=json.dumps(old))
+        acting_as(harness, f"gpushare-{part}", node="here", pod="mine")("create", "-f", "-", stdin=json.dumps(new))
+        patch = ("patch", "event", "forged", "--type=merge")
+        for change in ({"message": "all is well"}, {"reportingComponent": "kubelet"}):
+            assert "for those parts to write" in refusal(editor, *patch, f"--patch={json.dumps(change)}")
 
 
 def kubelet_event(**fields: Any) -> Object:

@@ -61,8 +61,16 @@ def of_an_object(listed: Iterable[Object], at: datetime) -> list[Row]:
 def concerns_gpushare(event: Object) -> bool:
     """Tells it by who recorded it, or by what it says: a refusal is an event of the object that could not make its
     pod."""
-    reporter = event.get("reportingComponent") or (event.get("source") or {}).get("component") or ""
-    return str(reporter).startswith("gpushare-") or "gpushare" in str(event.get("message", ""))
+    return is_ours(event) or "gpushare" in str(event.get("message", ""))
+
+
+def is_ours(event: Object) -> bool:
+    """Whether a part of ours wrote it: a policy (`gpushare-events`) lets nobody else say so."""
+    return reporter(event).startswith("gpushare-")
+
+
+def reporter(event: Object) -> str:
+    return str(event.get("reportingComponent") or (event.get("source") or {}).get("component") or "")
 
 
 def last_seen(event: Object) -> str:

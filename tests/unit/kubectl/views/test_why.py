@@ -304,3 +304,27 @@ def test_a_failed_pod_is_explained_unless_its_owner_has_made_another_since() -> 
 def test_the_answers_about_a_node_need_none_that_cannot_be_read() -> None:
     nodes: list[GpuNode] = []
     assert "its state cannot be read" in why(PodFacts(waiting("CreateContainerError", CDI), nodes=nodes)).sentence
+
+
+def test_a_later_event_of_another_writer_hides_no_event_of_ours() -> None:
+    """Who may write events in a namespace may write any but ours; where policies are off, ours too."""
+    true = event("AttachRefused", "TooManyProcesses", at="2026-01-01T02:00:00Z", reportingInstance="agent-1")
+    tenants = [
+        event("AttachRefused", "all is well", at="2026-01-01T03:00:00Z", reportingComponent="tenant"),
+        event("AttachRefused", "all is well", at="2026-01-01T03:00:00Z", reportingInstance="me"),
+        event("ClientFaulted", "never mind", at="2026-01-01T04:00:00Z", reportingInstance="me"),
+    ]
+    sentence = why(PodFacts(running(), events=[true, *tenants])).sentence
+    assert sentence.endswith("; AttachRefused: TooManyProcesses; AttachRefused: all is well; ClientFaulted: never mind")
+    assert why(PodFacts(running(), events=tenants[:1])).held is False
+
+
+def test_while_a_pod_starts_warnings_of_all_writers_are_told_ours_first() -> None:
+    events = [
+        event("GateClosed", "wait", at="2026-01-01T00:00:00Z"),
+        event("FailedMount", "no such secret", at="2026-01-01T01:00:00Z", reportingComponent="kubelet"),
+        event("Fine", "all is well", at="2026-01-01T02:00:00Z", reportingComponent="tenant"),
+        event("Fine", "really", at="2026-01-01T03:00:00Z", reportingComponent="other"),
+    ]
+    answer = why(PodFacts(waiting("ContainerCreating"), events=events))
+    assert "warnings are GateClosed: wait; Fine: really; Fine: all is well" in answer.sentence

@@ -5,7 +5,7 @@ its start, in this order. The first that holds it back is the answer, with the o
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
@@ -15,7 +15,7 @@ from gpushare.kube.claims import allocation_results
 from gpushare.kube.pods import Pod, container_statuses, full_name, phase
 from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Report, Sentences
-from gpushare.kubectl.views.events import last_seen, object_of
+from gpushare.kubectl.views.events import is_ours, last_seen, object_of, reporter
 from gpushare.kubectl.views.objects import ready_condition
 from gpushare.kubectl.views.pods.kueue import QueueHold, eviction, hold, workload_named, workload_of
 from gpushare.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, findings, gpus, grants, own_claims
@@ -24,6 +24,7 @@ from gpushare.kubectl.views.pods.trouble import Trouble, trouble
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<said>.*)', re.DOTALL)
 _UNREACHED = re.compile(r'failed calling webhook "(?P<webhook>[^"]*gpushare\.dev)"')
 _GATE = re.compile(rf"unresolvable CDI devices .*?{re.escape(names.CDI_KIND)}=(?P<uuid>[A-Za-z0-9-]+)")
+MOST_WARNINGS = 3
 _GENERATED = r"-([bcdfghjklmnpqrstvwxz2456789]+|[0-9]+)"
 """What Kubernetes appends: random characters, which form no words, or a number."""
 WITHDRAWN = (
@@ -163,13 +164,13 @@ def _ended(facts: PodFacts, source: str) -> WhyAnswer:
     if reason == "UnexpectedAdmissionError" or reason.startswith("OutOf"):
         sentence = f"the kubelet refused it: {reason}: {message}"
         return WhyAnswer(facts.name, Stage.KUBELET, sentence, source, WITHDRAWN)
-    ended = next(_warnings(facts, (EventReason.CLIENT_TERMINATED, EventReason.PROCESS_ENDED)), None)
+    ended = _told(_ours(facts, (EventReason.CLIENT_TERMINATED, EventReason.PROCESS_ENDED)))
     if phase(facts.pod) == "Succeeded":
         return WhyAnswer(facts.name, Stage.ENDED, "it has ended with success", source, held=False)
     problem = trouble(facts.pod)
     cause = problem.cause if problem else f"{reason}: {message}".strip(": ")
-    if ended is not None:
-        cause = f"{cause}; {ended.get('reason')}: {ended.get('message')}"
+    if ended:
+        cause = f"{cause}; {ended}"
     return WhyAnswer(facts.name, Stage.ENDED, f"it has failed: {cause}", source, problem.hint if problem else "")
 
 
@@ -259,11 +260,12 @@ def _not_started(facts: PodFacts, problem: Trouble, source: str) -> WhyAnswer:
 
 
 def _starting(facts: PodFacts, source: str) -> WhyAnswer:
-    failed = max((event for event in facts.events if event.get("type") == "Warning"), key=last_seen, default=None)
-    if failed is None:
+    warnings = _last_warnings(facts)
+    if not warnings:
         return WhyAnswer(facts.name, Stage.START, "it is scheduled, and its containers are being started", source)
-    sentence = f"its containers are being started; the last warning is {failed.get('reason')}: {failed.get('message')}"
-    return WhyAnswer(facts.name, Stage.START, sentence, f"{source}, event {failed.get('reason')}")
+    are = "last warning is" if len(warnings) == 1 else "last warnings are"
+    sentence = f"its containers are being started; the {are} {_told(warnings)}"
+    return WhyAnswer(facts.name, Stage.START, sentence, f"{source}, event {warnings[0].get('reason')}")
 
 
 def _running(facts: PodFacts, source: str) -> WhyAnswer:
@@ -274,11 +276,11 @@ def _running(facts: PodFacts, source: str) -> WhyAnswer:
     if above:
         sentence += f"; above its grant: {above[0].reason}: {above[0].message}"
         return WhyAnswer(facts.name, Stage.RUNNING, sentence, f"gpunode/{(facts.pod['spec'])['nodeName']}, findings")
-    bad = (EventReason.ATTACH_REFUSED, EventReason.CLIENT_FAULTED, EventReason.DUPLICATE_ALLOCATION)
-    warning = next(_warnings(facts, bad), None)
-    if warning is not None and last_seen(warning) >= _started(facts.pod):
-        sentence += f"; {warning.get('reason')}: {warning.get('message')}"
-        return WhyAnswer(facts.name, Stage.RUNNING, sentence, f"{source}, event {warning.get('reason')}")
+    bad = (EventReason.DUPLICATE_ALLOCATION, EventReason.ATTACH_REFUSED, EventReason.CLIENT_FAULTED)
+    warnings = [event for event in _ours(facts, bad) if last_seen(event) >= _started(facts.pod)]
+    if warnings:
+        at = f"{source}, event {warnings[0].get('reason')}"
+        return WhyAnswer(facts.name, Stage.RUNNING, f"{sentence}; {_told(warnings)}", at)
     return WhyAnswer(facts.name, Stage.RUNNING, sentence, source, held=False)
 
 
@@ -288,8 +290,29 @@ def _started(pod: Pod) -> str:
     return min((str(state["startedAt"]) for state in running if state.get("startedAt")), default="")
 
 
-def _warnings(facts: PodFacts, reasons: Sequence[EventReason]) -> Iterator[Object]:
-    """The newest first."""
-    for event in sorted(facts.events, key=last_seen, reverse=True):
-        if event.get("reason") in reasons:
-            yield event
+def _ours(facts: PodFacts, reasons: Sequence[EventReason]) -> list[Object]:
+    """The newest of each reason and writer, of events by parts of ours; the reasons in this order.
+
+    Nobody else writes such events; where the policies that see to that are off, a false one hides no true one.
+    """
+    newest: dict[tuple[str, str], Object] = {}
+    for event in sorted(facts.events, key=last_seen):
+        if is_ours(event) and event.get("reason") in reasons:
+            newest[str(event["reason"]), str(event.get("reportingInstance"))] = event
+    order = [reason.value for reason in reasons]
+    return sorted(newest.values(), key=lambda event: order.index(event["reason"]))
+
+
+def _last_warnings(facts: PodFacts) -> list[Object]:
+    """The newest warning of each writer, ours first: everybody with rights in the namespace may write one."""
+    newest: dict[str, Object] = {}
+    for event in sorted(facts.events, key=last_seen):
+        if event.get("type") == "Warning":
+            newest[reporter(event)] = event
+    by_time = sorted(newest.values(), key=last_seen, reverse=True)
+    return sorted(by_time, key=lambda event: not is_ours(event))
+
+
+def _told(events: Sequence[Object]) -> str:
+    """MOST_WARNINGS of them as a clause."""
+    return "; ".join(f"{event.get('reason')}: {event.get('message')}" for event in events[:MOST_WARNINGS])
