@@ -19,6 +19,7 @@ from gpushare.kubectl.cluster import Cluster
 from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
 from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.output.show import Printer, UnknownColumnError, new_rows, terminal_width
+from gpushare.kubectl.output.table import plain_lines
 from gpushare.kubectl.wrong import WrongInputError
 
 COMMANDS = {
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _answer(module, cluster, args)
     except (KubeError, UnreachableError, WrongInputError, UnknownColumnError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(plain_lines(f"error: {error}"), file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

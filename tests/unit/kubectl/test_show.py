@@ -5,12 +5,12 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpushare.kubectl.output.report import LEAST_UUID, Column, Report, Sentences, Short, Table, short_uuids
 from gpushare.kubectl.output.show import Printer, UnknownColumnError, new_rows
-from gpushare.kubectl.output.table import CUT, GAP, LEAST, lines
+from gpushare.kubectl.output.table import CUT, GAP, LEAST, MOST_TEXT, lines, plain_lines
 from tests.unit.kubectl.cluster_objects import shown
 
 UUIDS = ("GPU-11111111-aaaa", "GPU-11111111-bbbb", "GPU-22222222-cccc")
@@ -147,3 +147,25 @@ def test_parts_are_apart_by_an_empty_line_unless_they_are_one_text() -> None:
     both = [Sentences([("", "a")]), Sentences([("", "b")])]
     assert shown(Report({}, both)) == "a\n\nb\n"
     assert shown(Report({}, both, together=True)) == "a\nb\n"
+
+
+STEERS = "\x1b]0;owned\x07\x9b31m\u202egnp.exe\r$(reboot)`reboot`; reboot\n| a | b |"
+
+
+@given(st.text(max_size=200))
+@example(STEERS)
+def test_no_text_of_a_tenant_steers_a_terminal_in_any_form(text: str) -> None:
+    table = Table([Column("NAME"), Column("MESSAGE", text=True)], [(text, text)])
+    report = Report(
+        {"a": text}, [table, Sentences([("why: ", text)]), Sentences([("", text)], whole=True)], names=[text]
+    )
+    for form in ("", "wide", "json", "yaml", "name"):
+        for width in (None, 40):
+            text_shown = shown(report, width, form)
+            assert all(character.isprintable() for line in text_shown.split("\n") for character in line), form
+    assert json.loads(shown(report, form="json")) == {"a": text}
+    assert all(character.isprintable() for line in plain_lines(text).split("\n") for character in line)
+
+
+def test_what_is_said_beside_the_answer_is_bounded() -> None:
+    assert len(plain_lines("x" * 1_000_000)) == MOST_TEXT + 1

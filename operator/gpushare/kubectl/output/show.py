@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from gpushare.kubectl.output.report import Report, Row, Sentences, Table
-from gpushare.kubectl.output.table import lines, ordered, plain
+from gpushare.kubectl.output.table import lines, ordered, plain, plain_lines
 
 FORMATS = ("wide", "json", "yaml", "name")
 
@@ -38,18 +38,18 @@ class Printer:
                 if isinstance(part, Table) and not part.rows and part.empty:
                     print(part.empty, file=self.notes)
             if report.note:
-                print(report.note, file=self.notes)
+                print(plain_lines(report.note), file=self.notes)
         self.out.flush()
 
     def text(self, report: Report) -> list[str]:
         if self.format == "json":
             return [json.dumps(report.data, indent=2)]
         if self.format == "yaml":
-            import yaml  # by this format alone
+            import yaml  # by this format alone; what is no ASCII is escaped, as in JSON: some of it steers a terminal
 
-            return [yaml.safe_dump(report.data, sort_keys=False, allow_unicode=True, width=10**6).rstrip()]
+            return [yaml.safe_dump(report.data, sort_keys=False, width=10**6).rstrip()]
         if self.format == "name":
-            return list(report.names)
+            return [plain(name) for name in report.names]
         parts = self._sorted(report.parts)
         blocks = [block for part in parts if (block := self._block(part))]
         between = [] if report.together else [""]

@@ -16,6 +16,7 @@ BELOW = 4
 """How far a sentence below its row is indented."""
 EMPTY = "-"
 CUT = "…"
+MOST_TEXT = 20_000
 LEAST = 8
 """Characters that a cut cell keeps."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -67,7 +68,17 @@ def cell_text(cell: str, wide: bool = False) -> str:
 
 
 def plain(text: str) -> str:
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return " ".join(_visible(text).split())
+
+
+def plain_lines(text: str) -> str:
+    """Lines without control characters, of MOST_TEXT characters in all: for what is printed beside the answer."""
+    shown = text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + CUT
+    return "\n".join(_visible(line) for line in shown.split("\n"))
+
+
+def _visible(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _key(cell: str) -> tuple[int, float, str]:

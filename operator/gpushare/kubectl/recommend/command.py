@@ -20,6 +20,7 @@ from gpushare.kube.resources import GPU_NODES, GPU_SHARES
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed
 from gpushare.kubectl.output.report import Report
+from gpushare.kubectl.output.table import plain_lines
 from gpushare.kubectl.recommend.look import watch_shares
 from gpushare.kubectl.recommend.owners import with_owners
 from gpushare.kubectl.recommend.prometheus import PrometheusApi, PrometheusSeries, checked_url
@@ -95,7 +96,8 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         print(f"watching for {args.watch_seconds} s; --prometheus looks at days", file=sys.stderr, flush=True)
         histories, unreached = watch_shares(cluster, args.system_namespace, shares, gpus, args.watch_seconds)
         if unreached:
-            print(f"not reached, now and then or always: {'; '.join(unreached)}", file=sys.stderr, flush=True)
+            said = plain_lines(f"not reached, now and then or always: {'; '.join(unreached)}")
+            print(said, file=sys.stderr, flush=True)
         source = "a watch of what the agents serve"
     else:
         histories = _asked(api, shares, gpus, args.window or DEFAULT_WINDOW, time.time())

@@ -1,5 +1,6 @@
 """What makes the pods that belong on a GPU of their own, and the patch of it. Reads pods, with the user's rights."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ from gpushare.kubectl.rules.recommend.history import workload_of
 REPLICA_SETS = Resource("apps", "v1", "replicasets")
 PATCHED = ("Deployment", "StatefulSet", "DaemonSet")
 """Kinds whose template may be changed, and makes new pods."""
+NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+"""A name that Kubernetes takes. That of a pod's owner is a tenant's text, and the namespace is that of a metric."""
 
 
 def with_owners(cluster: Cluster, advice: Iterable[Advice]) -> list[Advice]:
@@ -28,7 +31,7 @@ def _with_owner(cluster: Cluster, advice: Advice) -> Advice:
             kind, name = controller_of(pod)
             if kind == "ReplicaSet":
                 kind, name = controller_of(_found(cluster, namespace, name) or {})
-            if kind in PATCHED:
+            if kind in PATCHED and all(map(NAME.fullmatch, (namespace, name, container))):
                 slot = slot_resource(advice.share)
                 return replace(advice, template=TemplatePatch(kind, namespace, name, container, slot))
     return advice

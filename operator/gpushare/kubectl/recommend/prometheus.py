@@ -23,6 +23,8 @@ QUESTION_SECONDS = 60.0
 LARGEST_ANSWER = 32 * 1024 * 1024
 """Bytes: some 100,000 series with one value each."""
 LARGEST_REFUSAL = 4096
+LONGEST_LABEL = 316
+"""Characters: no name of Kubernetes is longer. Whoever has series in the same Prometheus chooses them."""
 SHOWN_REFUSAL = 300
 CHUNK = 65536
 
@@ -113,7 +115,7 @@ class PrometheusApi:
 def _one(item: Any) -> PrometheusSeries:
     points = item["values"] if "values" in item else [item["value"]]
     numbers = [(float(at), float(value)) for at, value in points]
-    labels = {str(name): str(value) for name, value in item["metric"].items()}
+    labels = {str(name): str(value)[:LONGEST_LABEL] for name, value in item["metric"].items()}
     return PrometheusSeries(labels, [point for point in numbers if math.isfinite(point[1])])
 
 

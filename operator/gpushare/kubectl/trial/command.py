@@ -22,6 +22,7 @@ from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed
 from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
 from gpushare.kubectl.output.report import Column, Report, Sentences, Table
+from gpushare.kubectl.output.table import plain_lines
 from gpushare.kubectl.rules.recommend.advice import client_patch, patch_command
 from gpushare.kubectl.rules.recommend.memory import least_memory, memory_patch
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialCase, TrialMode, TrialPlan, counted, news, next_run
@@ -148,7 +149,7 @@ def measured(plan: TrialPlan, request: TrialRequest, runner: ClusterRunner) -> t
 
 
 def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(plain_lines(text), file=sys.stderr, flush=True)
 
 
 def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -> Report:

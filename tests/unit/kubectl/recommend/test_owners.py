@@ -54,6 +54,8 @@ def owned(kind: str, name: str = "serve", pod_name: str = POD, asks: str = "team
         ("nobody's pod", pod("serve"), ""),
         ("another workload", owned("StatefulSet", pod_name="other-0"), ""),
         ("a pod without a slot of the share", owned("StatefulSet", pod_name="serve-0", asks="other"), ""),
+        ("a name that would be more than a name", owned("StatefulSet", "serve; reboot", pod_name="serve-0"), ""),
+        ("a name that would be an option", owned("StatefulSet", "--all", pod_name="serve-0"), ""),
         ("an owner that is no controller", owned("StatefulSet", pod_name="serve-0", controller=False), ""),
     ],
 )
