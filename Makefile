@@ -11,6 +11,8 @@ JOBS     ?= 6
 CLUSTERS ?= auto
 # Nothing needs another try; RERUNS=2 is for a machine that stalls for seconds at times, and lists them as RERUN.
 RERUNS   ?= 0
+# A test that hangs fails after five minutes, and says where it stood.
+NO_HANG  := -o faulthandler_timeout=300 -o faulthandler_exit_on_timeout=true
 CYCLES   ?= 100
 MINUTES  ?= 60
 SECONDS  ?= 60
@@ -126,7 +128,7 @@ audit: venv $(AUDIT)/.complete ## known vulnerabilities of the locked packages; 
 
 .PHONY: unit
 unit: venv ## the tests that need no cluster, JOBS=6 at once
-	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --dist worksteal --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
+	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit tests/contract -n $(JOBS) --dist worksteal $(NO_HANG) --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
 
 .PHONY: test-measurements
 test-measurements: venv ## the tests of what measures, of its results and of its pages: they need no cluster, JOBS=6 at once
