@@ -302,7 +302,7 @@ class Broker:
                 self._record.refused(peer.pid, AttachDenied(RefusedAttach.PROTOCOL, str(error), owner))
             except OSError as error:
                 if error.errno in GONE:
-                    self._record.abandoned()
+                    self._hung_up(sock)
                 else:
                     self._record.failed(
                         peer.pid, AttachDenied(RefusedAttach.FAILED, error.strerror or str(error), owner)
@@ -338,7 +338,11 @@ class Broker:
                         await farewell(sock)
                         return
             await asyncio.sleep(RETRY_SECONDS)
-        self._record.abandoned()
+        self._hung_up(sock)
+
+    def _hung_up(self, sock: socket.socket) -> None:
+        if not self._listener.gave_way(sock):
+            self._record.abandoned()
 
     async def _attach(self, sock: socket.socket, peer: Peer, admitted: AttachAdmitted) -> None:
         before = self._times_attached(peer, admitted)

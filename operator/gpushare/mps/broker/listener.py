@@ -76,6 +76,7 @@ class Listener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[str, dict[asyncio.Task[None], tuple[socket.socket, int]]] = {}
         """The connections of each pod that did not give way, the newest last, with their PIDs."""
+        self._leaving: set[socket.socket] = set()
         self._rates = ConnectRates()
         self._pods: dict[int, str] = {}
         self.waited = 0
@@ -150,6 +151,10 @@ class Listener:
         self._listener.close()
         self._listener = None
 
+    def gave_way(self, sock: socket.socket) -> bool:
+        """Tells whether a connection was shut down here, to make room, and not by its process."""
+        return sock in self._leaving
+
     async def end_connections(self) -> None:
         for task in list(self._tasks):
             task.cancel()
@@ -198,7 +203,7 @@ class Listener:
         task = asyncio.create_task(self._serve(sock, peer, owners))
         self._tasks.add(task)
         self._held.setdefault(pod, {})[task] = sock, pid
-        task.add_done_callback(partial(self._ended, pod))
+        task.add_done_callback(partial(self._ended, pod, sock))
 
     def _who(self, sock: socket.socket) -> tuple[Peer, Sequence[Owner]]:
         peer = peer_of(sock)
@@ -225,6 +230,7 @@ class Listener:
         attach, it would hang the MPS server.
         """
         sock, pid = self._held[pod].pop(next(reversed(self._held[pod])))
+        self._leaving.add(sock)
         self._forget_empty(pod)
         with suppress(OSError):  # it has hung up
             sock.shutdown(socket.SHUT_RDWR)
@@ -242,8 +248,9 @@ class Listener:
 
         loop.call_later(NO_ROOM_SECONDS, go_on)
 
-    def _ended(self, pod: str, task: "asyncio.Task[None]") -> None:
+    def _ended(self, pod: str, sock: socket.socket, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
+        self._leaving.discard(sock)
         self._held.get(pod, {}).pop(task, None)
         self._forget_empty(pod)
 

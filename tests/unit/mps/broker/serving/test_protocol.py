@@ -280,11 +280,13 @@ async def test_the_newest_connection_of_who_holds_most_gives_way(
     """To a process that was granted; those that were there before go on waiting."""
     monkeypatch.setattr("gpushare.mps.broker.connections.MAX_CONNECTIONS", 4)
     owner = [Owner(OTHER_POD, "b" * 64)]
-    async with serving(gpu, owners=lambda _: owner):
+    async with serving(gpu, owners=lambda _: list(owner)):
         await until(gpu.attach_control.exists)
         held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(4)]
         for sock in held:
             assert await asyncio.to_thread(sock.recv, 64) == GREETING
+            sock.send(CREDENTIALS)
+            sock.send(ATTACH)
         owner[:] = [ME]
         assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
         assert await asyncio.to_thread(held[-1].recv, 64) == b""
@@ -293,5 +295,6 @@ async def test_the_newest_connection_of_who_holds_most_gives_way(
             with pytest.raises(BlockingIOError):
                 sock.recv(64)
         await until(lambda: [reason for reason, _, _ in refusals(gpu)] == [RefusedAttach.CONNECTIONS])
+        assert state(gpu).abandoned == 0, "it did not hang up by itself"
         for sock in held:
             sock.close()
