@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from gpushare.kube.resources import GPU_SHARES, PODS, KubeError
+from gpushare.kube.resources import CORE_EVENTS, GPU_SHARES, PODS, KubeError
+from gpushare.kubectl.api import MOST_OBJECT_BYTES
 from gpushare.kubectl.cluster import Cluster, installed, optional
 from gpushare.kubectl.failures import UnreachableError, of_answer, of_kubectl
+from gpushare.kubectl.kept import LONGEST_MESSAGE
 from tests.unit.kubectl import stand_in
 
 
@@ -102,6 +104,24 @@ def test_all_requests_are_one_run_of_kubectl_with_the_users_options(
     first, *questions = stand_in.asked(tmp_path)
     assert "--context=other" in first
     assert sorted(questions) == [LIST, "GET /version"]
+
+
+def test_of_an_event_what_is_shown_is_kept_and_one_too_large_is_told(
+    cluster: Callable[..., Cluster], capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = {"metadata": {"name": "a"}, "message": "x" * 100_000, "note": "y"}
+    head = '{"kind":"EventList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":['
+    one = cluster(
+        {
+            "GET /api/v1/events": (200, {"items": [event]}),
+            "GET /api/v1/namespaces/ml/events": (200, head + "x" * MOST_OBJECT_BYTES),
+        }
+    )
+    [kept] = one.items(CORE_EVENTS).result()
+    assert len(kept["message"]) == LONGEST_MESSAGE + 1
+    assert "note" not in kept
+    assert one.items(CORE_EVENTS, "ml").result() == []
+    assert capsys.readouterr().err == "Left out: 1 of events, each of more than 4 MiB\n"
 
 
 def test_a_dry_run_says_that_it_is_one(tmp_path: Path, cluster: Callable[..., Cluster]) -> None:
