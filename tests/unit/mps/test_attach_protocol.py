@@ -2,7 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.mps.attach_protocol import CREDENTIALS, ProtocolError, Request, check_credentials, parse_request
+from gpushare.mps.attach_protocol import (
+    CREDENTIALS,
+    ProtocolError,
+    Request,
+    answer_messages,
+    answer_text,
+    check_credentials,
+    is_end_of_answer,
+    parse_request,
+)
 
 
 def test_the_two_requests_are_told_apart_by_their_number() -> None:
@@ -28,3 +37,26 @@ def test_a_peer_that_does_not_begin_with_its_credentials_is_refused() -> None:
     check_credentials(CREDENTIALS)
     with pytest.raises(ProtocolError, match="first message"):
         check_credentials(b"OUTBHELL\0")
+
+
+@given(st.binary(max_size=64))
+def test_no_bytes_but_the_credentials_are_a_beginning(message: bytes) -> None:
+    if message != CREDENTIALS:
+        with pytest.raises(ProtocolError, match="first message"):
+            check_credentials(message)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=5))
+def test_any_messages_are_a_text_or_a_protocol_error(messages: list[bytes]) -> None:
+    if any(len(message) < 4 for message in messages):
+        with pytest.raises(ProtocolError):
+            answer_text(messages)
+    else:
+        assert len(answer_text(messages)) <= sum(map(len, messages))
+
+
+@given(st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), max_size=80))
+def test_an_answer_reads_as_it_was_written(text: str) -> None:
+    *messages, end = answer_messages(text)
+    assert is_end_of_answer(end)
+    assert answer_text(messages) == text

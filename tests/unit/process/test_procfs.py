@@ -8,8 +8,18 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpushare.process.procfs import Owner, owners_of, read_start_of_running, read_start_time, within_cluster
+from gpushare.process.procfs import (
+    Owner,
+    owners_of,
+    read_environment,
+    read_start_of_running,
+    read_start_time,
+    start_time,
+    within_cluster,
+)
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "99999999-1111-2222-3333-444455556666"
@@ -111,3 +121,36 @@ def test_a_process_whose_first_thread_alone_has_ended_runs() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+CGROUP = st.text(st.sampled_from("0123456789abcdef-_/:.\n") | st.characters(exclude_categories=["Cs"]), max_size=200)
+PARTS = st.sampled_from(["/", ":", f"pod{UID}", f"kubepods-pod{UID.replace('-', '_')}.slice", CID, "0::", "\n", ".."])
+
+
+@given(st.lists(PARTS | CGROUP, max_size=12).map("".join))
+def test_any_text_of_a_cgroup_names_pods_by_uids_and_containers_by_ids_or_nothing(text: str) -> None:
+    for owner in owners_of(text):
+        assert len(owner.pod_uid) in (32, 36)
+        assert set(owner.pod_uid) <= set("0123456789abcdef-")
+        assert owner.container_id == "" or len(owner.container_id) == 64
+
+
+@given(st.binary(max_size=16).map(lambda name: name.replace(b"\n", b"\\n").decode(errors="replace")))
+def test_a_start_time_is_read_beside_any_name_of_a_process(name: str) -> None:
+    fields = " ".join(str(number) for number in range(4, 53))
+    assert start_time(f"7 ({name}) S {fields}\n") == 22
+
+
+BYTES = st.lists(st.integers(1, 255), max_size=20).map(bytes)
+VARIABLES = st.lists(st.tuples(st.sampled_from([b"A", b"AB", b"", b"B"]), BYTES), max_size=8)
+
+
+@given(VARIABLES, BYTES)
+def test_of_any_environment_the_first_of_a_name_is_read(
+    tmp_path_factory: pytest.TempPathFactory, variables: list[tuple[bytes, bytes]], garbage: bytes
+) -> None:
+    proc = tmp_path_factory.mktemp("proc")
+    (proc / "7").mkdir()
+    (proc / "7" / "environ").write_bytes(b"\0".join([*(b"=".join(pair) for pair in variables), b"#" + garbage]))
+    first = next((value.decode(errors="replace") for name, value in variables if name == b"A"), None)
+    assert read_environment(7, ["A"], proc) == ({} if first is None else {"A": first})
