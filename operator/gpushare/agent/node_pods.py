@@ -56,7 +56,7 @@ def kept_pod(pod: Object) -> Object | None:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     most = MAX_CONTAINERS if is_taken_up(pod) and not ended else MAX_CONTAINERS_UNSTARTED
     kept = {id(container) for container in _first(containers(pod, ephemeral=True), most)}
-    kept_spec = _fields(spec, "terminationGracePeriodSeconds", "priority")
+    kept_spec = _fields(spec, "terminationGracePeriodSeconds", "priority", "hostUsers")
     kept_status = _fields(status, "phase", "startTime")
     kept_status |= _unless_empty("conditions", [{"type": SCHEDULED, "status": "True"}] if is_bound(pod) else [])
     for field, statuses in _KINDS:

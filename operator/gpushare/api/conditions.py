@@ -120,6 +120,7 @@ class EventReason(StrEnum):
     TOO_MANY_PROCESSES = "TooManyProcesses"
     NOT_AN_MPS_CLIENT = "NotAnMpsClient"
     CDI_EDITS_MISSING = "CdiEditsMissing"
+    MOUNTS_UNKNOWN = "MountsUnknown"
     NO_GRANT = "NoGrant"
     NOT_THE_HOLDER = "NotTheHolder"
     DUPLICATE_ALLOCATION = "DuplicateAllocation"
@@ -142,6 +143,7 @@ FINDING_REASONS = (
     EventReason.TOO_MANY_PROCESSES,
     EventReason.NOT_AN_MPS_CLIENT,
     EventReason.CDI_EDITS_MISSING,
+    EventReason.MOUNTS_UNKNOWN,
     EventReason.NO_GRANT,
     EventReason.NOT_THE_HOLDER,
 )

@@ -13,6 +13,7 @@ from tests.cluster.harness import Harness, Tenant, condition, holds_for, wait_un
 from tests.cluster.node import processes_of_pod
 
 PROGRAM = (Path(__file__).parent / "offender.py").read_text()
+OWN_MOUNTS = (Path(__file__).parent / "own_mounts.py").read_text()
 GRANTED_MIB = 8192
 FOUND_SECONDS = 30
 """Two readings two seconds apart, of an NVML asked every two, and a status that waits up to ten for its turn."""
@@ -184,3 +185,21 @@ def test_a_process_past_mps_is_told_and_with_terminate_ended(harness: Harness, e
                 holds_for("it goes on", lambda: len(tenant.running()) == 3, 15)
             nobody_is_hurt(tenant, names)
         wait_until("the finding goes", lambda: not findings(harness, "stray"), FOUND_SECONDS)
+
+
+def start_with_own_mounts(tenant: Tenant, name: str, share: str, doublings: int) -> None:
+    """The container has left what the runtime mounted, which `baseline` allows."""
+    pod = tenant.pod(name, share, command=["python3", "-c", OWN_MOUNTS, str(doublings)], grace=1)
+    del pod["spec"]["securityContext"]["seccompProfile"]
+    tenant.start(pod)
+    assert tenant.wait_event(name, "pivoted", 60)["mounts"] == 2**doublings
+
+
+@pytest.mark.long
+def test_mounts_that_are_not_known_for_a_minute_are_told_on_the_pod(harness: Harness) -> None:
+    with harness.share("unknown", per_node=1), harness.namespace(enforce="baseline") as tenant:
+        start_with_own_mounts(tenant, "stray", "unknown", doublings=15)
+        (event,) = wait_until("the event", lambda: events(tenant, "stray", "MountsUnknown"), 120)
+        assert "container app of pod" in event["message"]
+        assert "mountinfo: it has more than 1048576 bytes" in event["message"]
+        assert not events(tenant, "stray", "CdiEditsMissing")

@@ -48,11 +48,12 @@ def test_what_a_departure_is_judged_by_is_kept() -> None:
     }
     times = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
     found = with_status(pod(1, app, **times), **RUNNING)
-    found["spec"] |= {"terminationGracePeriodSeconds": 7, "priority": -10}
+    found["spec"] |= {"terminationGracePeriodSeconds": 7, "priority": -10, "hostUsers": False}
     found["status"]["containerStatuses"][0] |= {"state": {"running": STARTED_AT}, "stopSignal": "SIGINT"}
     result = kept(found)
     assert (pods.grace_period_seconds(result), pods.phase(result), pods.is_taken_up(result)) == (7.0, "Running", True)
     assert pods.priority(result) == -10
+    assert result["spec"]["hostUsers"] is False
     assert result["metadata"] == {"name": "pod-1", "namespace": "team", "uid": uid(1), **times}
     (only,) = pods.containers(result)
     assert only["livenessProbe"] == {"terminationGracePeriodSeconds": 5}

@@ -93,7 +93,10 @@ async def test_a_container_without_its_mounts_is_a_finding_and_is_not_ended(node
     node.kube.put(PODS, STRANDED)
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
     node.process(4711, STRANDED["metadata"]["uid"], container_id(10))
-    (node.proc / "4711" / "mountinfo").write_text("22 1 0:20 / / rw - overlay overlay rw\n")
+    (node.proc / "4711" / "mountinfo").write_text(
+        "22 1 0:20 / / rw - overlay overlay rw\n23 22 0:21 / /proc rw - proc proc rw\n"
+    )
+    (node.proc / "4711" / "ns").symlink_to("/proc/self/ns")
     await node.until(lambda: findings(node), 15)
     (finding,) = findings(node)
     assert (finding["reason"], finding["pod"], finding["container"], finding["pid"]) == (

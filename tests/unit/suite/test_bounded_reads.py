@@ -21,6 +21,7 @@ OPENED_BY = {
 }  # fmt: skip
 EXCEPTIONS = {
     "process/bounded_read.py": "what it is",
+    "agent/process/namespaces.py": "opens a namespace, of which there is nothing to read",
     "mps/control.py": "the answer of a program that we started, of MAX_ANSWER_BYTES and with a time limit",
     "mps/files.py": "writes",
     "mps/supervisor/daemon_log.py": "writes, and copies a log of ours to another file, not into memory",

@@ -17,9 +17,9 @@ from types import MappingProxyType
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.granted import container_grant, has_slot
-from gpushare.agent.observe.mounts import MountChecker, SlotContainer, running_containers
+from gpushare.agent.observe.mounts import ContainerProcess, MountChecker, SlotContainer, running_containers
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
-from gpushare.agent.process import processes
+from gpushare.agent.process.namespaces import read_mount_depth
 from gpushare.agent.process.processes import Identity, identity
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
@@ -64,8 +64,10 @@ class ListedProcess:
     """Its contexts were ended through the MPS daemon: it computes no more, but is listed with its memory until it
     exits."""
     unmounted: bool = False
-    """It sees no mount of ours, nor was its container started with one, so it cannot reach MPS. Read only of processes
-    that are no MPS clients."""
+    """Its container was started without the mounts of its slot, so it cannot reach MPS. Read only of processes that are
+    no MPS clients. Never by what a process sees that made mounts of its own."""
+    unknown: str = ""
+    """Why that is not known, or why its pod is not, with the file and the bound. Empty: all is known."""
 
 
 def newest_first(processes: Iterable[ListedProcess]) -> tuple[ListedProcess, ...]:
@@ -114,6 +116,11 @@ class Usage:
         return newest_first(process for process in self.processes if not process.terminated)
 
     @property
+    def unknown(self) -> str:
+        """What is not known of its processes: see ListedProcess."""
+        return next((process.unknown for process in self.processes if process.unknown), "")
+
+    @property
     def memory_mib(self) -> int:
         """The sum over the processes, their contexts included."""
         return sum(process.memory_mib for process in self.processes)
@@ -130,11 +137,14 @@ class Reading:
     """The memory of the whole GPU."""
     usages: tuple[Usage, ...]
     without_mounts: tuple[Usage, ...] = ()
-    """Containers with a slot that cannot reach the GPU's MPS daemon, and that NVML does not list: see `mounts`."""
+    """Containers with a slot that cannot reach the GPU's MPS daemon, or of which that is not known, and that NVML does
+    not list: see `mounts`."""
     free_mib: int | None = None
     """The free memory of the whole GPU, by NVML; None: it is not known."""
     whole: bool = False
     """The GPU is given whole: `Usage.slot` says whether the container has it, and there is no grant."""
+    cdi_on: bool = False
+    """A container of the node has the mounts of its slot."""
 
     @property
     def credible(self) -> bool:
@@ -178,11 +188,13 @@ def reading(
     claimed: ClaimedGpu = MappingProxyType({}),
     holders: frozenset[ContainerName] | None = None,
     free_mib: int | None = None,
+    cdi_on: bool = False,
 ) -> Reading:
     """Pure. `pods`: from `pods_by_cgroup_uid`. `gpu_share`: the share of today; None: it is not known. `holders`: of a
-    GPU that is given whole. `free_mib`: see Reading.
+    GPU that is given whole. `free_mib`, `cdi_on`: see Reading.
 
-    `unmounted`: one process of each container that has a part of the GPU and was started without its mounts.
+    `unmounted`: one process of each container that has a part of the GPU and was started without its mounts, or of
+    which that is not known.
     """
     grants = _claims_by_pod(claimed, share)
 
@@ -207,7 +219,8 @@ def reading(
     ]
     with_slot = (usage for usage in unreached if usage.slot)
     whole = holders is not None
-    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot), free_mib, whole)
+    unreached_usages = _in_order(with_slot)
+    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), unreached_usages, free_mib, whole, cdi_on)
 
 
 class UsageReader:
@@ -219,9 +232,11 @@ class UsageReader:
         was_terminated: Callable[[Uuid, ListedProcess], bool],
         proc: Path = PROC,
         proc_seconds: float = PROC_SECONDS,
+        read_depth: Callable[[int, Path], int | None] = read_mount_depth,
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds, the one of the views. `was_terminated`: whether the contexts of a process
-        were ended through its GPU's MPS daemon. `proc_seconds`: the time limit of each search in /proc.
+        were ended through its GPU's MPS daemon. `proc_seconds`: the time limit of each search in /proc. `read_depth`:
+        see `MountChecker`.
         """
         self.readings: dict[Uuid, Reading] = {}
         self._clock = clock
@@ -229,7 +244,7 @@ class UsageReader:
         self._proc = proc
         self._proc_caller = BlockingCaller("processes on GPUs", proc_seconds)
         self._mounts_caller = BlockingCaller("mounts of containers", proc_seconds)
-        self._mounts = MountChecker(clock, proc)
+        self._mounts = MountChecker(clock, proc, read_depth)
         self._problems = LogOnChange(LOG)
         self._owners: dict[Identity, tuple[Owner, ...]] = {}
 
@@ -259,6 +274,7 @@ class UsageReader:
                 sources.claimed,
                 taken[uuid].holders,
                 view.free_mib,
+                self._mounts.any_mounted,
             )
             for uuid, view in newer.items()
         ]
@@ -267,7 +283,9 @@ class UsageReader:
         return new
 
     async def _read_mounts(self, running: Collection[SlotContainer]) -> dict[Uuid, list[ListedProcess]]:
-        """A process of each container without mounts, by GPU; empty while /proc is searched for longer than it may."""
+        """A process of each container without mounts, or of which that is not known, by GPU; empty while /proc is
+        searched for longer than it may.
+        """
         try:
             unmounted = await self._mounts_caller.call(self._mounts.unmounted, running)
         except (HungError, OSError) as error:
@@ -275,8 +293,8 @@ class UsageReader:
             return {}
         self._problems.clear()
         return {
-            uuid: [ListedProcess(item.pid, item.started, 0, False, item.owners, unmounted=True) for item in some]
-            for uuid, some in unmounted.items()
+            uuid: [_unreached(start.lacking, start.problem) for start in starts if start.lacking is not None]
+            for uuid, starts in unmounted.items()
         }
 
     def _read_listed(
@@ -299,18 +317,23 @@ class UsageReader:
         return listed
 
     def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool, shared: bool) -> ListedProcess | None:
-        """None: it has ended."""
+        """None: it has ended. A process whose pod is not known is listed without one: it hides nowhere. OSError: not
+        even that is known whether it runs.
+        """
         started = procfs.read_start_time(process.pid, self._proc)
-        owners = None if started is None else self._read_owners(process.pid, started)
-        if started is None or owners is None:
+        if started is None:
             return None
-        unmounted = (
-            shared
-            and not mps
-            and not any(self._mounts.was_mounted(owner.container_id) for owner in owners)
-            and processes.read_has_mount(process.pid, names.CLIENT_PIPE_DIR, self._proc) is False
-        )
-        listed = ListedProcess(process.pid, started, process.memory_mib, mps, owners, False, unmounted)
+        try:
+            owners, unknown = self._read_owners(process.pid, started), ""
+        except OSError as error:
+            owners, unknown = (), f"/proc/{process.pid}/cgroup: {error.strerror or error}"
+        if owners is None:
+            return None
+        listed = ListedProcess(process.pid, started, process.memory_mib, mps, owners, unknown=unknown)
+        if shared and not mps and owners:
+            start = self._mounts.start_of(ContainerProcess(process.pid, started, owners))
+            unmounted = start.lacking is not None and not start.problem
+            listed = replace(listed, unmounted=unmounted, unknown="" if start.own_view else start.problem)
         return replace(listed, terminated=True) if self._was_terminated(uuid, listed) else listed
 
     def _read_owners(self, pid: int, started: int) -> tuple[Owner, ...] | None:
@@ -328,6 +351,10 @@ class UsageReader:
             identity(process) for item in self.readings.values() for usage in item.usages for process in usage.processes
         }
         self._owners = {key: owners for key, owners in self._owners.items() if key in listed}
+
+
+def _unreached(process: ContainerProcess, problem: str) -> ListedProcess:
+    return ListedProcess(process.pid, process.started, 0, False, process.owners, unmounted=not problem, unknown=problem)
 
 
 def _is_fresh(view: GpuView, now: float) -> bool:

@@ -37,6 +37,8 @@ LOG = logging.getLogger(__name__)
 
 NO_GRANT_SECONDS = 30.0
 """A pod deleted by force is gone from the API before the kubelet has ended its processes."""
+UNKNOWN_SECONDS = 60.0
+"""What cannot be read now may be read next time. That it could not be for so long is a finding, and excuses nobody."""
 UNKNOWN_CONTAINER_SECONDS = 120.0
 """A pod's status shows a container a moment after it has started. A status that is too large for the API server never
 does, so a container that it does not show is excused for this long, and not for ever.
@@ -58,7 +60,7 @@ class Violation:
     host, of a pod without a slot, of one whose grant is only assumed or whose way to MPS is missing, and for processes
     that were terminated already. `clients_beside`: if `to_end` are no MPS clients, the MPS clients in their container.
     `keeping`: the processes that were terminated already and with whose memory the container is above its grant, the
-    newest first; empty where `to_end` may not be ended.
+    newest first; empty where `to_end` may not be ended. `cdi_on`: see Reading.
     """
 
     reason: EventReason
@@ -68,6 +70,7 @@ class Violation:
     to_end: tuple[ListedProcess, ...] = ()
     clients_beside: tuple[ListedProcess, ...] = ()
     keeping: tuple[ListedProcess, ...] = ()
+    cdi_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def violations(reading: Reading) -> list[Violation]:
     if reading.whole:
         strangers = (usage for usage in reading.usages if not usage.slot)
         return [Violation(EventReason.NOT_THE_HOLDER, usage, 0, usage.memory_mib) for usage in strangers]
-    unreached = [Violation(EventReason.CDI_EDITS_MISSING, usage, 0, 0) for usage in reading.without_mounts]
+    unreached = [_unreached(usage, reading) for usage in reading.without_mounts]
     return [violation for usage in reading.usages for violation in _judge(usage, reading)] + unreached
 
 
@@ -114,13 +117,17 @@ def message(violation: Violation) -> str:
             listed = ", ".join(str(pid) for pid in usage.pids[:8])
             return (
                 f"{who} uses {violation.observed} MiB on {gpu} past MPS (PID {listed}), its grant is 0 MiB: no limit "
-                "binds it, and while it runs an MPS server may fail to start"
+                f"binds it, and while it runs an MPS server may fail to start{_unless_known(usage)}"
             )
         case EventReason.CDI_EDITS_MISSING:
+            blamed = "is CDI off in the node's container runtime?"
+            why = "other containers of this node have theirs" if violation.cdi_on else blamed
             return (
                 f"{who} holds a slot of {gpu}, but was started without the mounts that go with it, so it cannot reach "
-                f"MPS and uses {violation.observed} MiB past it: is CDI off in the node's container runtime?"
+                f"MPS and uses {violation.observed} MiB past it: {why}"
             )
+        case EventReason.MOUNTS_UNKNOWN:
+            return f"{who} holds a slot of {gpu} and cannot reach MPS as far as can be seen{_unless_known(usage)}"
         case EventReason.NOT_THE_HOLDER:
             return f"{who} uses {violation.observed} MiB on {gpu}, which another container or nobody has whole"
     why = "its pod's status does not show which one it is" if _is_unknown_container(usage) else "it holds no slot of it"
@@ -133,6 +140,8 @@ def describe(usage: Usage) -> str:
         container = f"container {usage.container}" if usage.container else "an unknown container"
         return f"{container} of pod {usage.namespace}/{usage.pod}"
     pids = ", ".join(str(pid) for pid in usage.pids[:8])
+    if usage.unknown and not usage.pod_uid:
+        return f"process {pids}, whose pod is not known ({usage.unknown}),"
     if usage.pod_uid:
         return f"process {pids} of pod {usage.pod_uid}, which the API does not know,"
     return f"process {pids} of the host"
@@ -147,12 +156,31 @@ def _judge(usage: Usage, reading: Reading) -> Iterable[Violation]:
         yield from _above_grant(usage, usage.grant, reading.credible)
 
 
+def _is_not_known(usage: Usage) -> bool:
+    """Whether its pod, or how a container with a slot was started, could not be read."""
+    return bool(usage.unknown) and (usage.slot or not usage.pod_uid)
+
+
+def _unless_known(usage: Usage) -> str:
+    if not usage.slot or not usage.unknown:
+        return ""
+    return f"; whether its container was started with the mounts of its slot is not known: {usage.unknown}"
+
+
+def _unreached(usage: Usage, reading: Reading) -> Violation:
+    if usage.unknown:
+        return Violation(EventReason.MOUNTS_UNKNOWN, usage, 0, 0)
+    return Violation(EventReason.CDI_EDITS_MISSING, usage, 0, 0, cdi_on=reading.cdi_on)
+
+
 def _is_unknown_container(usage: Usage) -> bool:
     return bool(usage.pod) and not usage.container
 
 
 def _patience(violation: Violation) -> float:
     """Seconds that it has to last before it is a finding."""
+    if _is_not_known(violation.usage):
+        return UNKNOWN_SECONDS
     if violation.reason not in (EventReason.NO_GRANT, EventReason.NOT_THE_HOLDER):
         return 0.0
     return UNKNOWN_CONTAINER_SECONDS if _is_unknown_container(violation.usage) else NO_GRANT_SECONDS
@@ -162,7 +190,7 @@ def _past_mps(usage: Usage, reading: Reading) -> Violation:
     if not usage.slot:
         return Violation(EventReason.NOT_AN_MPS_CLIENT, usage, 0, usage.memory_mib)
     if all(process.unmounted for process in usage.processes):
-        return Violation(EventReason.CDI_EDITS_MISSING, usage, 0, usage.memory_mib)
+        return Violation(EventReason.CDI_EDITS_MISSING, usage, 0, usage.memory_mib, cdi_on=reading.cdi_on)
     clients = [other for other in reading.usages if other.mps and _place(other) == _place(usage)]
     beside = tuple(process for other in clients for process in other.living)
     to_end = newest_first(usage.processes)

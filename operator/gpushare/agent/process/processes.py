@@ -89,14 +89,6 @@ def read_all(pids: Iterable[int], proc: Path) -> list[Process]:
     return known
 
 
-def read_has_mount(pid: int, path: str, proc: Path = PROC) -> bool | None:
-    """Whether the process sees a mount at `path`. None: it has ended, or that is not known within the bounds."""
-    try:
-        return any(line.split(b" ")[4:5] == [path.encode()] for line in lines(proc / str(pid) / "mountinfo"))
-    except OSError:
-        return None
-
-
 def read_words(pid: int, proc: Path = PROC) -> list[str]:
     """The beginning of its command line, of up to MAX_COMMAND_BYTES: a process chooses how long it is. OSError: it is
     gone, or that is not known.

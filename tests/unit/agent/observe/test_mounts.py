@@ -1,16 +1,33 @@
 """Containers with a slot whose mounts the runtime left out, in a /proc of the test's own."""
 
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpushare.agent.observe.mounts import RETRY_SECONDS, MountChecker, SlotContainer, running_containers
+from gpushare.agent.observe.mounts import (
+    MAX_MOUNTINFO_BYTES,
+    RETRY_SECONDS,
+    ContainerProcess,
+    MountChecker,
+    SeenMounts,
+    SlotContainer,
+    Start,
+    running_containers,
+    scan,
+    start_of,
+)
+from gpushare.process.bounded_read import reading_until
 from tests.unit.agent.observed_pods import container, container_id, pod, uid
 
 UUID = "GPU-0"
 HERE = ("a", UUID)
 OF_POD_1 = SlotContainer(UUID, container_id(10))
-ROOT = "1043 995 0:203 / / ro,relatime - overlay overlay rw,lowerdir=/l:/m,upperdir=/u,workdir=/w\n"
+OVERLAY = "1043 995 0:203 / / ro,relatime - overlay overlay rw,lowerdir=/l:/m,upperdir=/u,workdir=/w\n"
+PROCFS = "1044 1043 0:206 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw\n"
+ROOT = OVERLAY + PROCFS
 MOUNT = "1101 1043 0:24 /gpushare/GPU-0/client /run/gpushare/mps ro,nosuid,nodev,relatime - tmpfs tmpfs rw,mode=755\n"
 
 
@@ -18,9 +35,17 @@ class Node:
     def __init__(self, proc: Path) -> None:
         self.now = 100.0
         self.proc = proc
-        self.mounts = MountChecker(lambda: self.now, proc)
+        self.depths: dict[int, int | None] = {}
+        """Of processes in mount namespaces of their own. None: that may not be looked at."""
+        self.mounts = MountChecker(lambda: self.now, proc, self.read_depth)
         (proc / "self").mkdir()
         self.runs(1, "0::/init.scope\n", ROOT)
+
+    def read_depth(self, pid: int, proc: Path) -> int | None:
+        depth = self.depths.get(pid, 0)
+        if depth is None:
+            raise PermissionError
+        return depth
 
     def runs(self, pid: int, cgroup: str, mountinfo: str | None, begun: int = 100) -> None:
         directory = self.proc / str(pid)
@@ -39,8 +64,14 @@ class Node:
             file.unlink()
 
     def unmounted(self, *containers: SlotContainer) -> dict[str, list[int]]:
+        """Without those of which it is not known."""
         found = self.mounts.unmounted(containers or (OF_POD_1,))
-        return {uuid: [process.pid for process in listed] for uuid, listed in found.items()}
+        known = {uuid: [item.lacking for item in some if not item.problem] for uuid, some in found.items()}
+        return {uuid: [process.pid for process in some if process] for uuid, some in known.items() if some}
+
+    def unknown(self, *containers: SlotContainer) -> list[str]:
+        found = self.mounts.unmounted(containers or (OF_POD_1,))
+        return [item.problem for some in found.values() for item in some if item.problem]
 
 
 @pytest.fixture
@@ -110,3 +141,99 @@ def test_only_running_containers_with_a_slot_are_checked() -> None:
     places = {("team", f"pod-{number}", "app"): HERE for number in (1, 2, 3)}
     assert list(running_containers([two, waiting, bound], places)) == [OF_POD_1]
     assert list(running_containers([two], {})) == []
+
+
+@pytest.mark.parametrize(
+    ("depth", "mountinfo", "said"),
+    [
+        pytest.param(1, OVERLAY, "process 11 is in a mount namespace that the container's runtime did not", id="pivot"),
+        pytest.param(0, OVERLAY, "process 11 has another root", id="chroot to a directory"),
+        pytest.param(0, "1 2 0:5 / / rw - tmpfs tmpfs rw\n", "process 11 has another root", id="chroot to a volume"),
+        pytest.param(0, PROCFS.replace(" - proc", " - tmpfs"), "has another root", id="chroot with a /proc of its own"),
+    ],
+)
+def test_what_a_process_made_for_itself_proves_nothing(node: Node, depth: int, mountinfo: str, said: str) -> None:
+    node.in_container(11, mountinfo)
+    node.depths[11] = depth
+    assert node.unmounted() == {}
+    (problem,) = node.unknown()
+    assert said in problem
+    start = node.mounts.start_of(ContainerProcess(11, 100, ()))
+    assert start.own_view, "it is past MPS as any other"
+
+
+def test_a_pod_with_users_of_its_own_has_a_namespace_one_level_down(node: Node) -> None:
+    node.in_container(11, ROOT)
+    node.depths[11] = 1
+    assert node.unmounted(SlotContainer(UUID, container_id(10), own_users=True)) == {UUID: [11]}
+    node.in_container(21, ROOT, number=2)
+    node.depths[21] = 2
+    assert node.unmounted(SlotContainer(UUID, container_id(20), own_users=True)) == {}
+
+
+def test_where_namespaces_may_not_be_looked_at_a_neighbour_with_the_mount_decides(node: Node) -> None:
+    node.depths = {11: None, 21: None}
+    node.in_container(11, ROOT)
+    assert node.unmounted() == {UUID: [11]}, "CDI may be off"
+    node.in_container(21, ROOT + MOUNT, number=2)
+    both = (OF_POD_1, SlotContainer(UUID, container_id(20)))
+    node.mounts.unmounted(both)
+    node.mounts = MountChecker(lambda: node.now, node.proc, node.read_depth)
+    node.mounts.unmounted(both[1:])
+    assert node.unmounted(*both) == {}
+    assert "may not be looked at" in node.unknown(*both)[0]
+
+
+def test_more_mounts_than_the_bound_are_told_by_file_and_bound(node: Node) -> None:
+    many = "".join(f"{number} 1043 0:9 / /tmp/m{number} rw - tmpfs none rw\n" for number in range(65_536))
+    node.in_container(11, ROOT + many)
+    began = time.monotonic()
+    assert node.unmounted() == {}
+    (problem,) = node.unknown()
+    assert problem == f"{node.proc}/11/mountinfo: it has more than {MAX_MOUNTINFO_BYTES} bytes"
+    node.in_container(11, ROOT + MOUNT + many)
+    node.now += RETRY_SECONDS
+    assert node.unknown() == [], "the line that decides is among the first"
+    assert time.monotonic() - began < 5
+
+
+def test_a_container_that_takes_all_time_keeps_no_other_from_being_known(node: Node) -> None:
+    """What was found before the time was over stays, and the next search goes on from there."""
+    node.in_container(11, ROOT + MOUNT)
+    with reading_until(time.monotonic() - 1), pytest.raises(OSError, match=r"in time|not read"):
+        node.unmounted()
+    assert node.unmounted() == {}
+    assert node.mounts.any_mounted
+
+
+SEEN = st.builds(
+    SeenMounts,
+    process=st.builds(ContainerProcess, pid=st.integers(1, 9), started=st.integers(1, 9), owners=st.just(())),
+    has_mount=st.booleans(),
+    rooted=st.booleans(),
+    depth=st.none() | st.integers(0, 3),
+    problem=st.sampled_from(["", "/proc/1/mountinfo: it has more than 1 bytes"]),
+)
+
+
+@given(st.lists(SEEN, max_size=5), st.booleans(), st.booleans())
+def test_a_container_is_blamed_by_nothing_but_the_runtimes_own_view(
+    seen: list[SeenMounts], own_users: bool, others: bool
+) -> None:
+    start = start_of(seen, own_users, others)
+    if start.mounted or not seen:
+        assert start == Start(mounted=bool(seen))
+    elif not start.problem:
+        (first, *_) = [item for item in seen if item.process == start.lacking and item.rooted and not item.problem]
+        assert first.depth in (None, int(own_users))
+    else:
+        assert start.lacking is not None
+        assert start.own_view or not any(
+            item.rooted and not item.problem and item.depth == int(own_users) for item in seen
+        )
+
+
+@given(st.lists(st.binary(max_size=60), max_size=20))
+def test_no_line_of_mountinfo_is_an_error(text: list[bytes]) -> None:
+    assert scan(text, "/run/gpushare/mps") == (False, False)
+    assert scan([*text, MOUNT.encode()], "/run/gpushare/mps")[0]

@@ -14,6 +14,7 @@ from tests.unit.agent.conftest import info
 from tests.unit.agent.observed_pods import UUID, container_id, pod, share, uid
 
 SERVER = 500
+ROOT = "22 1 0:20 / / rw - overlay overlay rw\n23 22 0:21 / /proc rw - proc proc rw\n"
 
 
 class Node:
@@ -23,9 +24,12 @@ class Node:
         self.now = 100.0
         self.proc = proc
         self.terminated: set[int] = set()
+        self.depths: dict[int, int] = {}
+        """Of processes in mount namespaces of their own."""
         self.places: dict[tuple[str, str, str], tuple[str, str]] = {}
         was_terminated = lambda _, process: process.pid in self.terminated  # noqa: E731 - one line of many
-        self.reader = UsageReader(lambda: self.now, was_terminated, proc, proc_seconds=1.0)
+        depth = lambda pid, _: self.depths.get(pid, 0)  # noqa: E731
+        self.reader = UsageReader(lambda: self.now, was_terminated, proc, proc_seconds=1.0, read_depth=depth)
         self.view = GpuView(info(), ComputeMode.EXCLUSIVE_PROCESS, GpuProcesses((), ()), self.now)
 
     def runs(self, pid: int, started: int = 100, number: int = 1) -> None:
@@ -66,9 +70,7 @@ async def test_mounts_show_whether_a_process_past_mps_could_have_reached_mps(
     node: Node, mounted: str, unmounted: bool
 ) -> None:
     node.runs(12)
-    (node.proc / "12/mountinfo").write_text(
-        f"22 1 0:20 / / rw - overlay overlay rw\n36 22 0:31 /client {mounted} ro,nosuid master:1 - tmpfs tmpfs rw\n"
-    )
+    (node.proc / "12/mountinfo").write_text(f"{ROOT}36 22 0:31 /client {mounted} ro,nosuid master:1 - tmpfs tmpfs rw\n")
     node.shows(compute=(12, SERVER))
     (found,) = await node.read()
     assert [process.unmounted for usage in found.usages for process in usage.processes] == [unmounted]
@@ -81,7 +83,7 @@ async def test_a_container_without_its_mounts_is_read_though_nvml_shows_none(
     for number in (1, 2):
         node.runs(number, number=number)
     (node.proc / "1/mountinfo").write_text("36 22 0:31 /client /run/gpushare/mps ro - tmpfs tmpfs rw\n")
-    (node.proc / "2/mountinfo").write_text("22 1 0:20 / / rw - overlay overlay rw\n")
+    (node.proc / "2/mountinfo").write_text(ROOT)
     node.shows()
     (found,) = await node.read()
     assert found.usages == ()
@@ -105,6 +107,40 @@ async def test_a_process_that_left_its_containers_root_could_have_reached_mps(no
     node.shows(compute=(12, SERVER))
     (found,) = await node.read()
     assert [process.unmounted for usage in found.usages for process in usage.processes] == [False]
+
+
+@pytest.mark.parametrize("mounts", ["", "1 2 0:5 / / rw - tmpfs tmpfs rw\n" * 65_536], ids=["a tmpfs", "and mounts"])
+async def test_a_container_that_pivoted_is_past_mps_as_any_other(node: Node, mounts: str) -> None:
+    node.places = {("team", "pod-1", "app"): ("a", UUID)}
+    node.runs(12)
+    node.depths[12] = 1
+    (node.proc / "12/mountinfo").write_text(mounts)
+    node.shows(compute=(12, SERVER))
+    (found,) = await node.read()
+    (usage,) = found.usages
+    assert (usage.slot, usage.processes[0].unmounted, usage.unknown) == (True, False, "")
+    assert found.without_mounts == ()
+
+
+async def test_a_container_whose_mounts_are_not_known_is_read_with_the_reason(node: Node) -> None:
+    node.places = {("team", "pod-1", "app"): ("a", UUID)}
+    node.runs(12)
+    (node.proc / "12/mountinfo").write_text(ROOT + "24 22 0:5 / /m rw - tmpfs tmpfs rw\n" * 65_536)
+    node.shows()
+    (found,) = await node.read()
+    (usage,) = found.without_mounts
+    assert (usage.pod, usage.container, usage.processes[0].unmounted) == ("pod-1", "app", False)
+    assert usage.unknown == f"{node.proc}/12/mountinfo: it has more than 1048576 bytes"
+
+
+async def test_a_process_whose_cgroup_cannot_be_read_hides_nowhere(node: Node) -> None:
+    node.runs(12)
+    (node.proc / "12/cgroup").write_text("x" * 2_000_000)
+    node.shows(12)
+    (found,) = await node.read()
+    (usage,) = found.usages
+    assert (usage.pids, usage.pod_uid) == ((12,), "")
+    assert usage.unknown == "/proc/12/cgroup: it has more than 1048576 bytes"
 
 
 async def test_a_slow_search_of_proc_keeps_no_reading_from_being_made(node: Node) -> None:

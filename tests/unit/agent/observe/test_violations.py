@@ -144,9 +144,36 @@ def test_a_container_without_its_mounts_violates_and_ends_no_process() -> None:
     )
 
 
+def test_a_node_whose_other_containers_have_theirs_is_not_blamed() -> None:
+    stranded = usage(replace(process(7, 0, mps=False), unmounted=True))
+    (violation,) = violations(Reading(UUID, "a", 100.0, GPU_MIB, (), (stranded,), cdi_on=True))
+    assert message(violation).endswith("uses 0 MiB past it: other containers of this node have theirs")
+
+
+BOUND = "/proc/7/mountinfo: it has more than 1048576 bytes"
+
+
+def test_mounts_that_are_not_known_are_told_with_file_and_bound_and_excuse_nobody() -> None:
+    idle = usage(replace(process(7, 0, mps=False), unknown=BOUND))
+    (violation,) = violations(Reading(UUID, "a", 100.0, GPU_MIB, (), (idle,)))
+    assert (str(violation.reason), violation.observed, violation.to_end) == ("MountsUnknown", 0, ())
+    assert message(violation) == (
+        "container app of pod team/pod-1 holds a slot of GPU GPU-0 of GpuShare a and cannot reach MPS as far as can be "
+        f"seen; whether its container was started with the mounts of its slot is not known: {BOUND}"
+    )
+    (past_mps,) = judged(usage(replace(process(7, 500, mps=False), unknown=BOUND)))
+    assert (str(past_mps.reason), [item.pid for item in past_mps.to_end]) == ("NotAnMpsClient", [7])
+    assert message(past_mps).endswith(BOUND)
+
+
 @pytest.mark.parametrize(
     ("case", "text"),
     [
+        (
+            usage(replace(process(7, 500), unknown="/proc/7/cgroup: File name too long"), **HOST),
+            "process 7, whose pod is not known (/proc/7/cgroup: File name too long), is an MPS client on GPU GPU-0 of "
+            "GpuShare a with 500 MiB, its grant is 0 MiB: it holds no slot of it",
+        ),
         (
             usage(process(1, 9000)),
             "container app of pod team/pod-1 uses 9000 MiB on GPU GPU-0 of GpuShare a (1 process), its grant is "
@@ -167,7 +194,7 @@ def test_a_container_without_its_mounts_violates_and_ends_no_process() -> None:
             "500 MiB, its grant is 0 MiB: it holds no slot of it",
         ),
     ],
-    ids=["memory", "processes", "past MPS", "no slot"],
+    ids=["no pod that is known", "memory", "processes", "past MPS", "no slot"],
 )
 def test_a_message_has_both_figures(case: Usage, text: str) -> None:
     assert [message(violation) for violation in judged(case)] == [text]

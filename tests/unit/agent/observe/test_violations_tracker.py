@@ -52,6 +52,16 @@ def test_one_reading_makes_no_finding_and_two_do() -> None:
     assert [process.pid for process in confirmed.to_end] == [11]
 
 
+def test_what_is_not_known_is_a_finding_after_a_minute_and_ends_nobody_sooner() -> None:
+    loop = Loop()
+    unknown = usage(replace(process(7, 500, mps=False), unknown="/proc/7/mountinfo: it has more than 1 bytes"))
+    for _ in range(30):
+        assert loop.read(unknown) == ()
+    (confirmed,) = loop.read(unknown)
+    assert (confirmed.finding.reason, confirmed.finding.container) == ("NotAnMpsClient", "app")
+    assert [item.pid for item in confirmed.to_end] == [7]
+
+
 def test_readings_of_nearly_the_same_moment_confirm_and_end_nothing() -> None:
     loop = Loop()
     loop.tracker = ViolationTracker((), loop.now, CLEAR_SECONDS, apart_seconds=1.5)
