@@ -1,8 +1,11 @@
 #!/bin/sh
-# Builds both front libraries into a directory: build.sh DIRECTORY. CC, EXTRA: the compiler with its own flags, and further
-# flags.
+# Builds what containers have mounted into a directory: build.sh DIRECTORY. CC, EXTRA: the compiler with its own flags,
+# and further flags.
 #
-# They bind to no version of a C library: their few symbols of it (dlopen, dlsym, getenv …) are undefined and unversioned, so
+# The program `pre-stop` is static and has no C library at all, so it runs in every image.
+#
+# The front libraries bind to no version of a C library: their few symbols of it (dlopen, dlsym, getenv …) are undefined and
+# unversioned, so
 # they load beside any that the driver's library loads beside, however old the image is. What is linked in the place of the
 # driver's library and of libdl is an empty library of that SONAME: only the names are needed.
 #
@@ -41,6 +44,15 @@ front() { # SOURCE SONAME
         -o "$out/$2" "$scratch/$1.o" -Wl,--no-as-needed "$scratch/gpushare-$2" "$scratch/libdl.so.2"
 }
 
+program() { # SOURCE NAME
+    # shellcheck disable=SC2086
+    $CC -std=gnu11 -O2 -Wall -Wextra -Werror -ffreestanding -fno-builtin -fno-stack-protector -fno-pie $branches \
+        ${PROGRAM:+"$PROGRAM"} -c -o "$scratch/$1.o" "$source/$1"
+    # shellcheck disable=SC2086
+    $CC -static -nostdlib -no-pie -Wl,-s,-z,noexecstack,--build-id=none -o "$out/$2" "$scratch/$1.o"
+}
+
+program pre_stop.c pre-stop
 empty libdl.so.2
 front cuda.c libcuda.so.1
 front nvml.c libnvidia-ml.so.1

@@ -28,6 +28,13 @@ def fronts(directory: Path, *flags: str) -> Path:
     return directory
 
 
+def pre_stop(directory: Path, broker: Path) -> Path:
+    """The program of preStop hooks; `broker`: the socket at which it looks for its attach broker."""
+    environment = {**os.environ, "PROGRAM": f'-DBROKER="{broker}"'}
+    subprocess.run([REPOSITORY / "native/build.sh", directory], check=True, env=environment, timeout=120)
+    return directory / "pre-stop"
+
+
 def driver(directory: Path, prefix: str = "") -> Path:
     """The stand-ins, each named `prefix` and its SONAME. Returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)

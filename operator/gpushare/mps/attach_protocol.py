@@ -9,6 +9,9 @@ Measured on driver 580 (protocol v2). The socket is of type SEQPACKET, so every 
 4. A command is three messages: its length in 8 bytes, the text with a newline and a NUL, 8 zero bytes. The answer is a
    message of four bytes and the text, left out where there is none, and a message of 8 bytes at its end.
 
+Beside these a broker knows one request of our own, STOPPING: the container's preStop hook (native/pre_stop.c) is run.
+It is passed to nobody, and has no answer.
+
 CUDA connects once to see whether a daemon is there, and hangs up, then once for each process and once for each context.
 
 The daemon does one thing at a time, and the server does nothing else from the moment that a client's socket is passed
@@ -38,6 +41,7 @@ class Request(IntEnum):
 
     ATTACH = 2
     COMMAND = 4
+    STOPPING = 0x67700001
 
 
 class ProtocolError(Exception):
@@ -62,7 +66,7 @@ def parse_request(message: bytes) -> Request:
     try:
         return Request(number)
     except ValueError:
-        raise ProtocolError(f"its request is {number}, neither 2 (attach) nor 4 (commands)") from None
+        raise ProtocolError(f"its request is {number}, not 2 (attach), 4 (commands) or our own") from None
 
 
 def command_messages(command: str) -> tuple[bytes, bytes, bytes]:

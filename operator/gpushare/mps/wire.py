@@ -19,7 +19,7 @@ FRESH_SECONDS = 10.0
 """Supervisor and NVML are read every 2 s. A reading that is older than five intervals no longer counts."""
 AHEAD_SECONDS = 1.0
 """A file may have been written so long after its reader looked at the clock."""
-MAX_ARRIVALS, MAX_REFUSALS = 64, 32
+MAX_ARRIVALS, MAX_REFUSALS, MAX_STOPPING = 64, 32, 64
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -239,6 +239,17 @@ class AttachRefusal(WireModel, frozen=True, kw_only=True):
     at: float
 
 
+class StoppingContainer(WireModel, frozen=True, kw_only=True):
+    """A container whose preStop hook said that it is being stopped, at CLOCK_BOOTTIME seconds. `container`: by
+    grants.json. `container_id`: the runtime's, which the pod's status may not show yet.
+    """
+
+    pod_uid: str
+    container: str
+    container_id: str
+    at: float
+
+
 class BrokerState(WireModel, frozen=True, kw_only=True):
     """broker.json, written by the attach broker at each change and at least every 2 s.
 
@@ -246,7 +257,8 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     while it listens; empty otherwise. `restarts`: how often the broker was started again after it had ended by itself,
     since its container started; `last_end`: how it ended; `waited`: connections that waited for it meanwhile.
     `attached`, `refused`: connections, since this broker started; `abandoned`: others, whose process ended in
-    mid-attach. `arrivals`: of processes that live, and of the latest ones. `refusals`: the latest, oldest first.
+    mid-attach. `arrivals`: of processes that live, and of the latest ones. `refusals`, `stopping`: the latest, oldest
+    first.
     """
 
     version: Literal[1] = 1
@@ -262,6 +274,7 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     problem: str = ""
     arrivals: Annotated[list[Arrival], Meta(max_length=MAX_ARRIVALS)] = field(default_factory=list)
     refusals: Annotated[list[AttachRefusal], Meta(max_length=MAX_REFUSALS)] = field(default_factory=list)
+    stopping: Annotated[list[StoppingContainer], Meta(max_length=MAX_STOPPING)] = field(default_factory=list)
 
     @classmethod
     def known(cls, data: dict[str, Any]) -> dict[str, Any]:

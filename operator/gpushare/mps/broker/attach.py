@@ -53,8 +53,8 @@ class NotPassedError(NoTurnError):
     """The kernel does not pass the peer its socket now, by no fault of the peer's: there are no descriptors, say."""
 
 
-async def read_request(peer: socket.socket) -> bool:
-    """Reads from a peer that was greeted. True once it asks to attach; False when it only looked.
+async def read_request(peer: socket.socket) -> Request | None:
+    """Reads what a peer that was greeted asks for: ATTACH or STOPPING; None when it only looked.
 
     Raises CommandRefusedError for commands, ProtocolError for anything else and after REQUEST_SECONDS, OSError where
     the peer hung up in between.
@@ -63,16 +63,17 @@ async def read_request(peer: socket.socket) -> bool:
         async with asyncio.timeout(REQUEST_SECONDS):
             first = await plain(peer)
             if not first:
-                return False
+                return None
             check_credentials(first)
             second = await plain(peer)
     except TimeoutError as error:
         raise ProtocolError(f"it did not say within {REQUEST_SECONDS:g} s what it wants") from error
     if not second:
         raise OSError(errno.ECONNRESET, "it hung up before its request")
-    if parse_request(second) is Request.COMMAND:
+    request = parse_request(second)
+    if request is Request.COMMAND:
         raise CommandRefusedError("it asked to send control commands, which no container may")
-    return True
+    return request
 
 
 async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) -> None:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.messages.log_on_change import LogOnChange
-from gpushare.mps.attach_protocol import ProtocolError
+from gpushare.mps.attach_protocol import ProtocolError, Request
 from gpushare.mps.broker import kept_listener
 from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.mps.broker.attach import (
@@ -292,8 +292,11 @@ class Broker:
         owner = owners[0] if owners else Owner("", "")
         with sock:
             try:
-                if await read_request(sock):
-                    await self._let_in(sock, peer, owners)
+                match await read_request(sock):
+                    case Request.ATTACH:
+                        await self._let_in(sock, peer, owners)
+                    case Request.STOPPING:
+                        self._note_stopping(owners)
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
             except CommandRefusedError as error:
@@ -307,6 +310,13 @@ class Broker:
                     self._record.failed(
                         peer.pid, AttachDenied(RefusedAttach.FAILED, error.strerror or str(error), owner)
                     )
+
+    def _note_stopping(self, owners: Sequence[Owner]) -> None:
+        """Of containers that hold a part of this GPU alone: others have no client that has to leave."""
+        known = self._grants()
+        verdict = judge(None if known is None else replace(known, closed=""), owners)
+        if isinstance(verdict, AttachAdmitted):
+            self._record.stopping(verdict.owner, verdict.container)
 
     async def _let_in(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
         """Waits for the peer's grant and for a turn, as long as the peer does. AttachDeniedError."""

@@ -13,12 +13,22 @@ from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.broker.admission import AttachDenied
 from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import MAX_ARRIVALS, MAX_REFUSALS, Arrival, AttachRefusal, BrokerState, RefusedAttach
+from gpushare.mps.wire import (
+    MAX_ARRIVALS,
+    MAX_REFUSALS,
+    MAX_STOPPING,
+    Arrival,
+    AttachRefusal,
+    BrokerState,
+    RefusedAttach,
+    StoppingContainer,
+)
 from gpushare.process.procfs import TICKS_PER_SECOND, Owner
 from gpushare.process.restarts import NEVER, Restarts
 
 LOG = logging.getLogger(__name__)
 WRITE_SECONDS = 2.0
+AGAIN_SECONDS = 10.0
 LOG_SECONDS = 60.0
 """A refusal that comes again and again is logged so often."""
 FAILURES_IN_A_ROW = 3
@@ -56,6 +66,8 @@ class BrokerRecord:
         self._logged: dict[_Key, float] = {}
         self._arrivals: list[Arrival] = []
         self._refusals: dict[_Key, AttachRefusal] = {}
+        self._stopping: dict[str, StoppingContainer] = {}
+        """By the runtime's id of the container."""
         self._written: BrokerState | None = None
         self._problems = LogOnChange(LOG)
 
@@ -113,6 +125,19 @@ class BrokerRecord:
         self._failed_with = refused.message
         self.refused(pid, refused)
 
+    def stopping(self, owner: Owner, container: str) -> None:
+        """The container's preStop hook is run. One that says so again and again is written down every AGAIN_SECONDS."""
+        now, before = self._clock(), self._stopping.get(owner.container_id)
+        if before is not None and now - before.at < AGAIN_SECONDS:
+            return
+        self._stopping.pop(owner.container_id, None)
+        if len(self._stopping) >= MAX_STOPPING:
+            del self._stopping[next(iter(self._stopping))]
+        self._stopping[owner.container_id] = StoppingContainer(
+            pod_uid=owner.pod_uid, container=container, container_id=owner.container_id, at=now
+        )
+        self.write()
+
     def abandoned(self) -> None:
         """A process hung up in mid-attach by itself, or ended."""
         self._abandoned += 1
@@ -137,6 +162,7 @@ class BrokerRecord:
             problem=self._problem()[:512],
             arrivals=self._arrivals,
             refusals=list(self._refusals.values()),
+            stopping=list(self._stopping.values()),
         )
         if not self._is_due(state):
             return
