@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gpushare.agent.aio import periodic
 from gpushare.agent.aio.periodic import Loop
+from gpushare.agent.attach.arrivals import BrokerFiles
 from gpushare.agent.dra.claims import ClaimSources
 from gpushare.agent.dra.driver import ClaimDelivery
 from gpushare.agent.dra.prepared import PreparedClaims
@@ -54,6 +55,7 @@ from gpushare.agent.terminate.faulted import FaultedClientReaper, GpuFault, faul
 from gpushare.agent.terminate.kubelet_kills import KubeletKillWatcher
 from gpushare.agent.terminate.max_wait import MaxWaitEnforcer
 from gpushare.agent.terminate.shortage import ShortageMonitor
+from gpushare.agent.terminate.stopping import StopWatcher
 from gpushare.agent.tick import Tick
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
@@ -157,9 +159,17 @@ class Agent:
     def _end_clients(self, executor: TerminationExecutor, interfaces: Interfaces) -> None:
         """Everything that ends clients but the observer, which has its own loop."""
         kube, nvml, proc = interfaces.kube, interfaces.nvml, interfaces.proc
-        node, record, pods = self._settings.node, interfaces.recorder.record, self.readings.cache.pods_by_uid
+        node, record, pods = self._settings.node, interfaces.recorder.record, self.readings.cache.pods_by_cgroup_uid
         self._departures = DepartureGuard(nvml, pods, self._taken, executor, proc=proc)
         self._kills = KubeletKillWatcher(kube, node, pods, self._departures.add_kill)
+        brokers, shared = BrokerFiles(self._files), self.readings.directories
+        self._stops = StopWatcher(
+            lambda: brokers.changed(item.directory for item in shared.shared.values()),
+            pods,
+            lambda: self.readings.parts()[0],
+            self._departures.add_stop,
+            self._clock,
+        )
         self._expired = MaxWaitEnforcer(nvml, self._expired_gpus, pods, executor, record, proc)
         self._faulted = FaultedClientReaper(node, self._faults, pods, executor, record, self._clock, proc)
         self.readings.cache.follow_pods(self._departures.pods_changed)
@@ -174,6 +184,7 @@ class Agent:
             Loop("pods", readings.cache.pods.run),
             Loop("departures", self._departures.run),
             Loop("kubelet_kills", self._kills.run),
+            Loop("stopping_containers", self._stops.follow, every.files),
             Loop("max_wait", self._expired.run),
             Loop("faulted_clients", self._faulted.run),
             Loop("xids", self._xids.run),

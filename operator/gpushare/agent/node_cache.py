@@ -16,6 +16,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.cache.kept import kept_share
 from gpushare.kube.cache.reflector import Key, Reflector
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS, Kube, Object
+from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
@@ -75,6 +76,10 @@ class NodeCache:
     def pods_by_uid(self) -> dict[str, Object]:
         """This node's pods, as far as they are known."""
         return {pod["metadata"]["uid"]: pod for pod in self.pods.objects.values()}
+
+    def pods_by_cgroup_uid(self) -> dict[str, Object]:
+        """The same by the uid in the names of their cgroups: a static pod's mirror is there by both."""
+        return {uid: dict(pod) for uid, pod in pods_by_cgroup_uid(self.pods.objects.values()).items()}
 
     def known_pods(self) -> list[Object] | None:
         """This node's pods; None until all of them were read."""

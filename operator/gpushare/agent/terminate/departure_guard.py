@@ -36,6 +36,7 @@ from gpushare.kube.client import Object
 from gpushare.kube.events.event import reference
 from gpushare.kube.pods import container_name, full_name, stop_signals
 from gpushare.mps.clock import boot_clock
+from gpushare.mps.wire import StoppingContainer
 from gpushare.nvml.types import Nvml, NvmlError
 from gpushare.process.procfs import PROC, Owner, owner_among
 
@@ -110,6 +111,13 @@ class DepartureGuard:
         """Call when the kubelet reports that it ends a container, or a pod, by itself."""
         if self._tracker.add_kill(kill, self._pods(), self._clock(), self._wall()):
             self._pods_changed.set()
+
+    def add_stop(self, pod: Object, stop: StoppingContainer) -> bool:
+        """Call when a container's preStop hook says that it is being stopped. Whether that is news."""
+        added = self._tracker.add_stop(pod, stop, self._clock())
+        if added:
+            self._pods_changed.set()
+        return added
 
     async def run(self) -> None:
         """Runs until cancelled."""

@@ -1,8 +1,9 @@
 """Which pods of this node are about to lose their processes, and when. Pure: times are handed in.
 
 Seen are: deletion (kubectl, drain, eviction through the API, preemption by the scheduler, taints, controllers); a pod
-that vanished from the API while it ran (forced deletion); and what the kubelet's events report of terminations that it
-decides by itself, see `kubelet_kills`. Nobody can see OOM kills, crashes, or a kill from inside before they happen.
+that vanished from the API while it ran (forced deletion); what the kubelet's events report of terminations that it
+decides by itself, see `kubelet_kills`; and containers whose preStop hook told their attach broker, see `stopping`.
+Nobody can see OOM kills, crashes, or a kill from inside before they happen.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,9 +18,13 @@ from gpushare.kube.pods import (
     container_id,
     container_name,
     container_statuses,
+    containers,
+    grace_period_seconds,
     has_ended,
     may_have_clients,
+    mirrored_uid,
 )
+from gpushare.mps.wire import StoppingContainer
 from gpushare.process.procfs import Owner
 
 SPARE_SECONDS = 2.0
@@ -39,7 +44,7 @@ class Departure:
     `kill_at`: when the kubelet may kill what is left, in CLOCK_BOOTTIME seconds. `grace`: seconds before that. `why`
     completes "its pod …". `container`: the only one that departs; empty: the whole pod. `container_id`: of the instance
     that departs, since its successor has the same name; empty where the pod's status did not show it. `killed_at`: when
-    the kubelet reported its end.
+    the kubelet reported its end. `by_hook`: its preStop hook alone tells of it, which does not know why.
     """
 
     pod: Object
@@ -49,6 +54,7 @@ class Departure:
     container: str = ""
     container_id: str = ""
     killed_at: float = 0.0
+    by_hook: bool = False
 
     def includes(self, owner: Owner, started: float) -> bool:
         """Whether it ends a process of `owner`, which is one of this pod's. `started`: in CLOCK_BOOTTIME seconds."""
@@ -108,7 +114,7 @@ class DepartureTracker:
         pod = pods.get(kill.pod_uid)
         if pod is None or not kubelet_kills.concerns(kill, pod) or not may_have_clients(pod):
             return False
-        if pod["metadata"].get("deletionTimestamp") and not kill.shortens:
+        if _is_deleted(pod) and not kill.shortens:
             return False
         if kill.container and (kill.pod_uid, "", "") in self._killed:
             # When a pod ends as a whole, events of its single containers follow, without the reason.
@@ -120,24 +126,50 @@ class DepartureTracker:
         if _is_earlier_instances(kill.at, started, wall) or kill_at + VANISHED_SECONDS < now:
             return False
         departure = Departure(pod, kill_at, grace, kubelet_kills.why(kill), kill.container, instance, killed_at)
-        self._killed.setdefault((kill.pod_uid, kill.container, instance), departure)
+        known = self._killed.get((kill.pod_uid, kill.container, instance))
+        # An end that is over was another instance's, where the status shows neither, as of one that lives for seconds.
+        if known is None or known.by_hook or known.kill_at < killed_at:
+            self._killed[kill.pod_uid, kill.container, instance] = departure
+        return True
+
+    def add_stop(self, pod: Object, stop: StoppingContainer, now: float) -> bool:
+        """Adds a container whose preStop hook said that it is being stopped.
+
+        The grace is the shortest that the kubelet may give it, since the hook does not know why it is run. False: it is
+        known already that it ends, or the pod has no clients. The pod's status need not show the container's id yet.
+        """
+        uid = mirrored_uid(pod) or pod["metadata"]["uid"]
+        key = (uid, stop.container, stop.container_id)
+        if not may_have_clients(pod) or _is_deleted(pod):
+            return False
+        grace = shortest_grace_seconds(pod, stop.container)
+        if key in self._killed or (uid, "", "") in self._killed or stop.at + grace + VANISHED_SECONDS < now:
+            return False
+        why = f"loses container {stop.container}, whose preStop hook says that it is being stopped"
+        departure = Departure(
+            pod, stop.at + grace, grace, why, stop.container, stop.container_id, stop.at, by_hook=True
+        )
+        self._killed[key] = departure
         return True
 
     def update(self, pods: Mapping[str, Object], now: float, wall: float) -> dict[str, tuple[Departure, ...]]:
-        """The departures of now by pod uid, of pods that ask for a GPU. `pods`: this node's, by uid.
+        """The departures of now by pod uid, of pods that ask for a GPU. `pods`: this node's, by the uid in the names of
+        their cgroups.
 
+        A mirror pod's deletion ends nothing: the kubelet makes the mirror again, and its static pod goes on.
         `now`: CLOCK_BOOTTIME seconds. `wall`: seconds since 1970.
         """
         asking = {uid: pod for uid, pod in pods.items() if asks_for_gpu(pod)}
+        of_the_api = {uid: pod for uid, pod in asking.items() if not mirrored_uid(pod)}
         deleted = {
             uid: self._deletion(uid, pod, *seen, now, wall)
-            for uid, pod in asking.items()
+            for uid, pod in of_the_api.items()
             if (seen := deletion(pod)) is not None
         }
         self._notice_vanished(pods, now)
         self._forget_killed(asking, deleted, now)
         self._deleted = deleted
-        self._staying = {uid: pod for uid, pod in asking.items() if uid not in deleted and may_have_clients(pod)}
+        self._staying = {uid: pod for uid, pod in of_the_api.items() if uid not in deleted and may_have_clients(pod)}
         vanished = ((uid, departure) for uid, (_, departure) in self._vanished.items())
         killed = ((uid, departure) for (uid, _, _), departure in self._killed.items())
         return _by_uid([*vanished, *deleted.items(), *killed])
@@ -172,6 +204,18 @@ class DepartureTracker:
             and now < departure.kill_at + VANISHED_SECONDS
             and not (departure.container and key[0] in deleted)
         }
+
+
+def _is_deleted(pod: Object) -> bool:
+    return bool(pod["metadata"].get("deletionTimestamp")) and not mirrored_uid(pod)
+
+
+def shortest_grace_seconds(pod: Object, container: str) -> float:
+    """The least time that the kubelet may give a container that it stops by itself: the pod's, or a probe's own."""
+    spec = next((item for item in containers(pod) if item.get("name") == container), {})
+    probes = [spec.get(f"{probe}Probe") or {} for probe in ("liveness", "startup")]
+    own = [probe["terminationGracePeriodSeconds"] for probe in probes if "terminationGracePeriodSeconds" in probe]
+    return min(map(float, (grace_period_seconds(pod), *own)))
 
 
 def _latest_instance(pod: Object, container: str) -> tuple[str, float]:

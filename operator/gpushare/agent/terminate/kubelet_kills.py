@@ -26,7 +26,7 @@ from typing import Any
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.kube.cache.reflector import Follower
 from gpushare.kube.client import CORE_EVENTS, Kube, Object
-from gpushare.kube.pods import containers, grace_period_seconds, is_taken_up, may_have_clients, phase
+from gpushare.kube.pods import containers, grace_period_seconds, is_taken_up, may_have_clients, mirrored_uid, phase
 
 LOG = logging.getLogger(__name__)
 
@@ -105,14 +105,16 @@ def kubelet_kill(event: Mapping[str, Any], node: str) -> KubeletKill | None:
 
 
 def concerns(kill: KubeletKill, pod: Object) -> bool:
-    """Whether it is about this very pod: an event's uid is free text, its namespace is not.
+    """Whether it is about this very pod: an event's uid is free text, its namespace is not. A static pod's is the one
+    that its mirror pod names.
 
     A rejected pod that never ran has nothing to lose.
     """
     metadata = pod["metadata"]
     if kill.rejects and phase(pod) != "Running":
         return False
-    return (metadata["uid"], metadata["namespace"], metadata["name"]) == (kill.pod_uid, kill.namespace, kill.pod)
+    uid = mirrored_uid(pod) or metadata["uid"]
+    return (uid, metadata["namespace"], metadata["name"]) == (kill.pod_uid, kill.namespace, kill.pod)
 
 
 def grace_seconds(kill: KubeletKill, pod: Object) -> float:

@@ -1,11 +1,16 @@
 """Which pods depart, until when, and what that means for their processes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpushare.agent.terminate.departures import DepartureTracker, deletion, is_due
-from tests.unit.agent.departing_pods import pod, uid
+from gpushare.agent.terminate.kubelet_kills import KubeletKill
+from gpushare.kube.pods import pods_by_cgroup_uid
+from gpushare.mps.wire import StoppingContainer
+from gpushare.process.procfs import Owner
+from tests.unit.agent.departing_pods import CONTAINER, pod, uid
 
 WALL = 1767225600.0
 """2026-01-01T00:00:00Z; the pods' grace of 30 s ends at 00:00:30."""
@@ -103,3 +108,105 @@ def test_a_deletion_whose_end_cannot_be_read_has_no_time_left(when: str) -> None
     """An agent that has just started reads it; an error would end it, again and again."""
     (departure,) = DepartureTracker().update({uid(1): pod(1, grace=30, deleted_at=when)}, 100.0, 0.0)[uid(1)]
     assert departure.kill_at == 100.0
+
+
+def ended_by_the_kubelet(pod_uid: str = uid(1)) -> KubeletKill:
+    return KubeletKill(pod_uid, "team", "pod-1", "app", "Killing", "Stopping container app", WALL)
+
+
+def stop(at: float) -> StoppingContainer:
+    return StoppingContainer(pod_uid=uid(1), container="app", container_id=CONTAINER, at=at)
+
+
+def with_probes(found: Any, grace: int, **own: int) -> Any:
+    """A pod with `grace` whose probes have grace periods of their own."""
+    found["spec"]["terminationGracePeriodSeconds"] = grace
+    found["spec"]["containers"][0] |= {
+        f"{probe}Probe": {"terminationGracePeriodSeconds": seconds} for probe, seconds in own.items()
+    }
+    return found
+
+
+@pytest.mark.parametrize(
+    ("own", "grace"),
+    [
+        pytest.param({}, 30.0, id="the pod's"),
+        pytest.param({"liveness": 5}, 5.0, id="a probe's own, if it is shorter"),
+        pytest.param({"liveness": 60, "startup": 9}, 9.0, id="the shortest of all"),
+    ],
+)
+def test_a_stop_that_the_hook_tells_has_the_least_grace(own: dict[str, int], grace: float) -> None:
+    """The hook does not know why it is run."""
+    tracker, stopped = DepartureTracker(), with_probes(pod(), 30, **own)
+    assert tracker.add_stop(stopped, stop(100.0), 100.5)
+    departure = update(tracker, stopped, now=100.5)
+    assert (departure.container, departure.container_id, departure.kill_at) == ("app", CONTAINER, 100.0 + grace)
+
+
+def test_what_the_kubelet_says_of_a_stop_counts_more_than_its_hook() -> None:
+    tracker, stopped = DepartureTracker(), with_probes(pod(), 30, liveness=5)
+    tracker.add_stop(stopped, stop(100.0), 100.0)
+    assert tracker.add_kill(ended_by_the_kubelet(), {uid(1): stopped}, 100.2, WALL)
+    assert update(tracker, stopped, now=100.2).grace == 30.0
+    assert not tracker.add_stop(stopped, stop(100.4), 100.4)
+
+
+def test_a_deletion_counts_more_than_the_hook_that_it_runs() -> None:
+    tracker, stopped = DepartureTracker(), with_probes(pod(), 600, liveness=5)
+    update(tracker, stopped)
+    tracker.add_stop(stopped, stop(100.0), 100.0)
+    deleted = with_probes(pod(grace=600), 600, liveness=5)
+    assert update(tracker, deleted, now=100.1).grace == 600.0
+    assert not tracker.add_stop(deleted, stop(100.2), 100.2)
+
+
+def test_a_container_that_says_so_without_end_departs_no_longer_than_once() -> None:
+    """Who runs the program by itself loses its contexts, and cannot be departing for ever."""
+    tracker, stopped = DepartureTracker(), with_probes(pod(), 5)
+    tracker.add_stop(stopped, stop(100.0), 100.0)
+    for at in range(101, 115):
+        assert not tracker.add_stop(stopped, stop(float(at)), float(at))
+    assert tracker.update({uid(1): stopped}, 116.0, WALL) == {}
+
+
+def mirror(**fields: Any) -> Any:
+    """The mirror in the API of a static pod, whose cgroups bear another uid."""
+    mirrored = pod(1, **fields)
+    mirrored["metadata"] |= {
+        "annotations": {"kubernetes.io/config.mirror": STATIC},
+        "ownerReferences": [{"kind": "Node", "controller": True}],
+    }
+    return mirrored
+
+
+STATIC = "0123456789abcdef0123456789abcdef"
+
+
+def test_a_static_pod_departs_by_the_uid_of_its_cgroups() -> None:
+    tracker, pods = DepartureTracker(), pods_by_cgroup_uid([mirror()])
+    assert tracker.add_kill(ended_by_the_kubelet(STATIC), pods, 100.0, WALL)  # type: ignore[arg-type]
+    assert set(tracker.update(pods, 100.0, WALL)) == {STATIC}  # type: ignore[arg-type]
+
+
+def test_the_deletion_of_a_mirror_ends_no_client_of_its_static_pod() -> None:
+    """The kubelet makes the mirror again, and the static pod goes on."""
+    tracker = DepartureTracker()
+    for pods in ([mirror()], [mirror(grace=0)], []):
+        assert tracker.update(pods_by_cgroup_uid(pods), 100.0, WALL) == {}  # type: ignore[arg-type]
+
+
+def test_a_container_that_its_status_does_not_show_yet_departs_by_its_hook() -> None:
+    """It may be stopped seconds after its start, before the kubelet has written its status."""
+    tracker, starting = DepartureTracker(), pod(containerStatuses=[])
+    assert tracker.add_stop(starting, stop(100.0), 100.0)
+    departure = update(tracker, starting, now=100.0)
+    assert departure.includes(Owner(uid(1), CONTAINER), 99.0)
+
+
+def test_a_second_end_soon_after_the_first_is_another_where_no_status_shows_which() -> None:
+    tracker, starting = DepartureTracker(), with_probes(pod(containerStatuses=[]), 3)
+    for at in (100.0, 110.0):
+        kill = replace(ended_by_the_kubelet(), at=WALL + at)
+        assert tracker.add_kill(kill, {uid(1): starting}, at, WALL + at)
+    departure = update(tracker, starting, now=110.0)
+    assert departure.includes(Owner(uid(1), CONTAINER), 108.0)
