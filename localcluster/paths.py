@@ -5,6 +5,7 @@ Both are outside of the work tree. `GPUSHARE_CACHE` and `GPUSHARE_STATE` set oth
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -30,6 +31,27 @@ def cache_root(env: Mapping[str, str] = os.environ) -> Path:
 def state_root(env: Mapping[str, str] = os.environ) -> Path:
     """`$GPUSHARE_STATE`, else /var/tmp/gpushare: on disk, not in a tmpfs, because images are unpacked there."""
     return Path(env.get("GPUSHARE_STATE") or "/var/tmp/gpushare").absolute()
+
+
+def require_own(root: Path) -> None:
+    """Raises LocalClusterError where `root` exists and is anybody's but ours alone to write in.
+
+    It has a known name in a directory for everybody. Who was there first could plant a cluster's record, or programs
+    and settings that we would start as root.
+    """
+    try:
+        found = root.lstat()
+    except FileNotFoundError:
+        return
+    wrong = ""
+    if not stat.S_ISDIR(found.st_mode):
+        wrong = "is no directory"
+    elif found.st_uid != os.geteuid():
+        wrong = f"belongs to UID {found.st_uid}"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        wrong = f"can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
+    if wrong:
+        raise LocalClusterError(f"{root} {wrong}: remove it, or set GPUSHARE_STATE to a directory of your own")
 
 
 def state_dir(name: str, env: Mapping[str, str] = os.environ) -> Path:

@@ -22,7 +22,7 @@ from localcluster.cluster.network import Network, choose
 from localcluster.errors import LocalClusterError
 from localcluster.images.buildah import Image
 from localcluster.images.names import placeholder
-from localcluster.paths import REPOSITORY, cache_root, state_dir, state_root
+from localcluster.paths import REPOSITORY, cache_root, require_own, state_dir, state_root
 from localcluster.programs.build import Binaries
 from localcluster.progress import say, tail
 
@@ -60,10 +60,11 @@ def _create(name: str, programs: Binaries) -> Layout:
     state = state_dir(name)
     with locked(cache_root() / "networks.lock"):
         layout = Layout(name, state, choose(name, _taken_interfaces()), programs)
-        state.mkdir(mode=0o711, parents=True)
+        state.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+        require_own(state.parent)
+        state.mkdir(mode=0o711)
         save(layout)
-    for directory in layout.directories():
-        directory.mkdir(parents=True)
+    layout.make_directories()
     snapshotter = "overlayfs" if overlay.works_in(state) else "native"
     pki.make_pki(layout)
     for relative, text in config.files(layout, snapshotter).items():
@@ -216,6 +217,7 @@ def names_matching(pattern: str) -> list[str]:
 
 
 def _names_recorded() -> list[str]:
+    require_own(state_root())
     return sorted(record.parent.name for record in state_root().glob("*/cluster.json"))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localcluster.cluster.network import Network
-from localcluster.paths import cache_root, state_dir
+from localcluster.paths import cache_root, require_own, state_dir
 from localcluster.programs.build import Binaries, binaries
 
 NODE_NAME = "node1"
@@ -60,8 +60,17 @@ class Layout:
         """The cgroup, below the root of every hierarchy, that holds the cluster's pods."""
         return f"gpushare-{self.name}"
 
-    def directories(self) -> list[Path]:
-        return [self.pki, self.conf / "cni", self.logs, self.kubelet, self.state / "podlogs", self.state / "containerd"]
+    @property
+    def private(self) -> list[Path]:
+        """Directories with keys, settings, and what pods and components log: nobody else on the machine reads them."""
+        return [self.pki, self.conf, self.logs, self.state / "podlogs"]
+
+    def make_directories(self) -> None:
+        """All of `private`, and those that containers have to pass through, who may have UIDs of their own."""
+        for directory in self.private:
+            directory.mkdir(mode=0o700)
+        for directory in (self.conf / "cni", self.kubelet, self.state / "containerd"):
+            directory.mkdir()
 
 
 def save(layout: Layout) -> None:
@@ -70,8 +79,9 @@ def save(layout: Layout) -> None:
 
 
 def load(name: str) -> Layout | None:
-    """The existing cluster of this name, or None."""
+    """The existing cluster of this name, or None. Raises LocalClusterError where the state may be another user's."""
     state = state_dir(name)
+    require_own(state.parent)
     record = state / "cluster.json"
     if not record.exists():
         return None

@@ -28,7 +28,6 @@ authority."""
 def make_pki(layout: Layout) -> None:
     """Writes all keys and certificates below `layout.pki` and the kubeconfigs that use them."""
     pki, network = layout.pki, layout.network
-    pki.chmod(0o700)
     usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
     _new_certificate(pki, "ca", ["-subj", "/CN=gpushare-localcluster", *usage])
     _openssl(["genrsa", "-out", f"{pki}/sa.key", "2048"])
