@@ -10,7 +10,7 @@ import pytest
 
 from gpushare.simulation.nvml import DriverChannel
 from tests.cluster.harness import Harness, Tenant, condition, holds_for, wait_until
-from tests.cluster.node import processes_of_pod
+from tests.cluster.node import processes_of_part, processes_of_pod
 
 PROGRAM = (Path(__file__).parent / "offender.py").read_text()
 OWN_MOUNTS = (Path(__file__).parent / "own_mounts.py").read_text()
@@ -153,10 +153,10 @@ def test_a_container_of_several_processes_is_ended_as_a_whole(harness: Harness) 
 
 
 @contextmanager
-def past_mps(harness: Harness, tenant: Tenant, pod: str) -> Iterator[None]:
+def past_mps(harness: Harness, tenant: Tenant, pod: str, program: bytes = b"sleep") -> Iterator[None]:
     """NVML lists the pod's process as one that is no MPS client."""
     uid = tenant.kubectl.get("pod", pod)["metadata"]["uid"]
-    (pid,) = processes_of_pod(harness, uid, b"sleep")
+    (pid,) = processes_of_pod(harness, uid, program)
     driver = DriverChannel(harness.in_node("/run/gpushare-simulation"))
     uuid = next(iter(harness.gpu_dirs()))
     driver.ask("add_process", uuid=uuid, pid=pid, memory_mib=700)
@@ -193,6 +193,50 @@ def start_with_own_mounts(tenant: Tenant, name: str, share: str, doublings: int)
     del pod["spec"]["securityContext"]["seccompProfile"]
     tenant.start(pod)
     assert tenant.wait_event(name, "pivoted", 60)["mounts"] == 2**doublings
+
+
+def resident_mib(harness: Harness) -> int:
+    """The most memory that the agent ever had."""
+    (pid,) = processes_of_part(harness, "agent")
+    status = harness.in_node(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def restarts(harness: Harness) -> int:
+    return sum(
+        status["restartCount"] for pod in harness.pods_of("agent") for status in pod["status"]["containerStatuses"]
+    )
+
+
+def test_terminate_ends_a_process_past_mps_that_pivoted_from_its_mounts(harness: Harness) -> None:
+    """And nobody says of the node that CDI is off: what such a process sees is of its own making."""
+    with (
+        harness.share("pivoted", per_node=1, enforcement="Terminate"),
+        harness.namespace(enforce="baseline") as tenant,
+    ):
+        names = tenant.neighbours("pivoted", 1)
+        start_with_own_mounts(tenant, "stray", "pivoted", doublings=0)
+        with past_mps(harness, tenant, "stray", b"pivoted"):
+            finding = wait_finding(harness, "stray")
+            assert (finding["reason"], finding["container"]) == ("NotAnMpsClient", "app")
+            wait_until("it is gone", lambda: tenant.kubectl.get("pod", "stray")["status"]["phase"] == "Failed", 40)
+        assert events(tenant, "stray", "ProcessEnded")
+        assert not events(tenant, "stray", "CdiEditsMissing")
+        nobody_is_hurt(tenant, names)
+
+
+def test_as_many_mounts_as_there_can_be_cost_the_agent_nothing(harness: Harness) -> None:
+    with harness.share("mounted", per_node=1), harness.namespace(enforce="baseline") as tenant:
+        names = tenant.neighbours("mounted", 1)
+        before, restarted = resident_mib(harness), restarts(harness)
+        start_with_own_mounts(tenant, "stray", "mounted", doublings=15)
+        with past_mps(harness, tenant, "stray", b"pivoted"):
+            finding = wait_finding(harness, "stray")
+            assert (finding["reason"], finding["container"]) == ("NotAnMpsClient", "app")
+            time.sleep(6)  # three readings more
+            nobody_is_hurt(tenant, names)
+        assert restarts(harness) == restarted
+        assert resident_mib(harness) - before < 40
 
 
 @pytest.mark.long
