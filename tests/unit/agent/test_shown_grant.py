@@ -40,7 +40,7 @@ def delivered(node: FakeNode) -> list[str]:
 async def test_a_share_that_says_nothing_leaves_containers_and_node_as_they_were(node: FakeNode) -> None:
     has_fronts(node)
     await node.serving()
-    assert set(variables(node)) == {"CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES"}
+    assert set(variables(node)) == {"CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH"}
     assert delivered(node) == []
 
 
