@@ -27,6 +27,7 @@ TOGETHER = frozenset(
         "tests/cluster/rights/test_admission.py",
         "tests/cluster/rights/test_attach_gaps.py",
         "tests/cluster/rights/test_attacks.py",
+        "tests/cluster/rights/test_identities.py",
         "tests/cluster/rights/test_policies_of_agents.py",
         "tests/cluster/rights/test_policies_of_events.py",
         "tests/cluster/rights/test_policies_of_the_operator.py",

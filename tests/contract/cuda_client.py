@@ -1,6 +1,6 @@
 """A GPU program for the contract suite, on a real GPU: CUDA's driver API through ctypes, nothing to install.
 
-Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself), exit.
+Verbs: init, create, fork, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself), exit.
 Answers: an object, or {"error": code}.
 The same verbs as simulated_client.py. One thread block per launch: a kernel spins for its time whatever its SMs.
 """
@@ -80,6 +80,20 @@ class Cuda:
         if code:
             raise CudaError(code)
 
+    def init(self) -> None:
+        self._call("cuInit", 0)
+
+    def fork(self) -> dict[str, object]:
+        """The error of a child's first context."""
+        child = os.fork()
+        if not child:
+            try:
+                self.create()
+                os._exit(0)
+            except CudaError as error:
+                os._exit(min(error.code, 255))
+        return {"child": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
+
     def create(self) -> dict[str, object]:
         device, sms = ctypes.c_int(), ctypes.c_int()
         identity = (ctypes.c_ubyte * 16)()
@@ -121,6 +135,10 @@ class Cuda:
 
 def act(cuda: Cuda, verb: str, argument: str) -> dict[str, object]:
     match verb:
+        case "init":
+            cuda.init()
+        case "fork":
+            return cuda.fork()
         case "create":
             return cuda.create()
         case "info":

@@ -1,6 +1,6 @@
 """A GPU program for the contract suite, on the simulated GPU: a verb per line of standard input, a JSON answer each.
 
-Verbs: create, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself), exit.
+Verbs: init, create, fork, info, alloc BYTES, launch MS, sync, fault KIND, close, replace (the program by itself), exit.
 Answers: an object, or {"error": code}.
 The same verbs as cuda_client.py.
 """
@@ -11,12 +11,29 @@ import sys
 
 sys.path.insert(0, sys.argv[1])
 
-from gpushare.simulation.client import CudaError, SimulatedContext
+from gpushare.simulation.client import CudaError, SimulatedContext, initialize
+
+
+def fork() -> int:
+    """The error of a child's first context."""
+    child = os.fork()
+    if not child:
+        try:
+            SimulatedContext.create()
+            os._exit(0)
+        except CudaError as error:
+            os._exit(min(error.code, 255))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def act(
     context: SimulatedContext | None, verb: str, argument: str
 ) -> tuple[SimulatedContext | None, dict[str, object]]:
+    if verb == "init":
+        initialize()
+        return context, {}
+    if verb == "fork":
+        return context, {"child": fork()}
     if verb == "create":
         context = SimulatedContext.create()
         return context, {"uuid": context.uuid, "sms": context.sms}

@@ -84,6 +84,24 @@ def test_a_client_is_bound_to_the_servers_limits_when_it_attaches(machine, contr
     assert early("sync") == {}
 
 
+def test_a_process_is_listed_from_its_first_context_on(machine, control, server):
+    program = machine.program()
+    assert program("init") == {}
+    listed = lambda: (control.clients(server), control.survey(server)[1])  # noqa: E731 - asked for twice
+    assert listed() == ([], {})
+    assert "error" not in program("create")
+    assert listed() == ([program.pid], {program.pid: 1})
+
+
+def test_a_child_forked_after_cuinit_gets_error_3(machine, control, server):
+    """As of a DataLoader by fork: it makes no connection."""
+    program = machine.program()
+    assert program("init") == {}
+    assert program("fork") == {"child": 3}
+    assert "error" not in program("create")
+    assert control.clients(server) == [program.pid]
+
+
 @pytest.mark.parametrize("word", [CREDENTIALS, b"x", b"\xff" * 512], ids=["greeting", "little", "much"])
 def test_a_client_with_its_socket_stops_the_server_until_it_talks_and_ends(machine, asked, word):
     running = machine.client()

@@ -87,7 +87,7 @@ def v3(v3_parts, monkeypatch) -> Iterator[Daemon]:
 
 
 def test_a_server_that_was_asked_for_is_active_listed_and_on_the_gpu(daemon: Daemon):
-    assert daemon.control.survey(daemon.server) == ({daemon.server: "ACTIVE"}, 0)
+    assert daemon.control.survey(daemon.server) == ({daemon.server: "ACTIVE"}, {})
     assert daemon.control.sound_servers() == [daemon.server]
     nvml = daemon.machine.nvml
     daemon.machine.until(lambda: daemon.server in {one.pid for one in nvml.processes(daemon.machine.gpu.uuid).compute})

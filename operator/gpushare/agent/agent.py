@@ -160,7 +160,7 @@ class Agent:
         """Everything that ends clients but the observer, which has its own loop."""
         kube, nvml, proc = interfaces.kube, interfaces.nvml, interfaces.proc
         node, record, pods = self._settings.node, interfaces.recorder.record, self.readings.cache.pods_by_cgroup_uid
-        self._departures = DepartureGuard(nvml, pods, self._taken, executor, proc=proc)
+        self._departures = DepartureGuard(nvml, pods, self._taken, executor, proc=proc, served=self.readings.served)
         self._kills = KubeletKillWatcher(kube, node, pods, self._departures.add_kill)
         brokers, shared = BrokerFiles(self._files), self.readings.directories
         self._stops = StopWatcher(

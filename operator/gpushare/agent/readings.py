@@ -4,7 +4,7 @@ Each part is written by the loops that its line names, and by nothing else. Noth
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from gpushare.agent.attach.grants import PartHolders
@@ -13,9 +13,10 @@ from gpushare.agent.dra.users import uses
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
 from gpushare.agent.node_cache import NodeCache
-from gpushare.agent.observe.usage import TakenGpu
+from gpushare.agent.observe.usage import ServedClients, TakenGpu
 from gpushare.agent.podresources.holdings import ContainerName, KubeletView, ShareGpu
 from gpushare.agent.podresources.reader import KubeletReader
+from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.directories import GpuDirectories
 from gpushare.api.gpunode import Uuid
 from gpushare.grant.model import Grant
@@ -85,7 +86,15 @@ class Readings:
         """The GPUs taken, without those given whole while the kubelet was not read: who may use them is not known."""
         whole = dict(self._taken_whole()) if self.kubelet.view is not None else {}
         shared = self.directories.shared.items()
-        return whole | {uuid: TakenGpu(item.wanted.share, item.server_pid) for uuid, item in shared}
+        return whole | {
+            uuid: TakenGpu(item.wanted.share, item.server_pid, None, *_served(item)) for uuid, item in shared
+        }
+
+    def served(self, uuid: Uuid) -> Collection[int]:
+        """The PIDs that the GPU's MPS server lists, as far as that is known."""
+        item = self.directories.shared.get(uuid)
+        clients = item.state.clients if item is not None and item.state is not None else None
+        return [client.pid for client in clients or ()]
 
     @property
     def lends(self) -> bool:
@@ -100,3 +109,12 @@ class Readings:
                 holders.setdefault(uuid, set()).add(container)
         for uuid, gpu in self.directories.whole.items():
             yield uuid, TakenGpu(gpu.share, None, frozenset(holders.get(uuid, ())))
+
+
+def _served(item: DaemonFiles) -> tuple[ServedClients | None, float]:
+    """Whom the GPU's MPS server lists, and when the supervisor read that. None: not known, as while it is in FAULT."""
+    state, unattached = item.state, item.broker.unattached if item.broker is not None else ()
+    if state is None or state.clients is None or not state.ready:
+        return None, 0.0
+    contexts = {client.pid: client.contexts for client in state.clients}
+    return ServedClients(contexts, frozenset((client.pid, client.started) for client in unattached)), state.heartbeat

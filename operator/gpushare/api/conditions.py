@@ -118,6 +118,9 @@ class EventReason(StrEnum):
     PROCESS_ENDED = "ProcessEnded"
     MEMORY_ABOVE_GRANT = "MemoryAboveGrant"
     TOO_MANY_PROCESSES = "TooManyProcesses"
+    TOO_MANY_CONTEXTS = "TooManyContexts"
+    NEVER_ATTACHED = "NeverAttached"
+    CLIENT_NOT_LISTED = "ClientNotListed"
     NOT_AN_MPS_CLIENT = "NotAnMpsClient"
     CDI_EDITS_MISSING = "CdiEditsMissing"
     MOUNTS_UNKNOWN = "MountsUnknown"
@@ -141,6 +144,9 @@ NVML_REACHABLE = "NvmlReachable"
 FINDING_REASONS = (
     EventReason.MEMORY_ABOVE_GRANT,
     EventReason.TOO_MANY_PROCESSES,
+    EventReason.TOO_MANY_CONTEXTS,
+    EventReason.NEVER_ATTACHED,
+    EventReason.CLIENT_NOT_LISTED,
     EventReason.NOT_AN_MPS_CLIENT,
     EventReason.CDI_EDITS_MISSING,
     EventReason.MOUNTS_UNKNOWN,

@@ -160,15 +160,17 @@ class Finding(ApiModel):
     share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
     reason: str = Field(
         max_length=64,
-        description="MemoryAboveGrant, TooManyProcesses, NotAnMpsClient, CdiEditsMissing, MountsUnknown, NoGrant or "
-        "NotTheHolder; also an event's.",
+        description="MemoryAboveGrant, TooManyProcesses, TooManyContexts, NeverAttached, ClientNotListed, "
+        "NotAnMpsClient, CdiEditsMissing, MountsUnknown, NoGrant or NotTheHolder; also an event's.",
     )
     namespace: str = Field(default="", max_length=63, description="Empty for a process of the host.")
     pod: str = Field(default="", max_length=253)
     pod_uid: str = Field(default="", max_length=64)
     container: str = Field(default="", max_length=63)
     pid: int = Field(default=0, ge=0, description="One of the processes, in the node's PID namespace.")
-    granted: int = Field(ge=0, description="MiB; processes for TooManyProcesses; 0 where nothing is granted.")
+    granted: int = Field(
+        ge=0, description="MiB; processes or contexts where the reason names these; 0 where nothing is granted."
+    )
     observed: int = Field(ge=0, description="In the same unit.")
     message: str = Field(default="", max_length=1024, description="The use and the grant, in words.")
     since: str = Field(description="When it was found.", json_schema_extra={"format": "date-time"})

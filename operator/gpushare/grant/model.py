@@ -29,6 +29,12 @@ _SHOWN = 64
 _CONTEXT_MIB = ((5, 60), (12, 146), (25, 218), (50, 348), (100, 520))
 
 
+CONTEXTS_PER_PROCESS = 4
+"""Frameworks make one, model servers one or two."""
+CONTEXTS_OF_A_GPU = 48
+"""What every driver takes; from 590 on it is 60."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What one container may use of its GPU."""
@@ -182,6 +188,15 @@ def context_need_mib(threads: int) -> int:
             return lower[1] - (-rise // (upper[0] - lower[0]))
         lower = upper
     return lower[1]
+
+
+def most_contexts(processes: int, per_gpu: int) -> int:
+    """How many CUDA contexts the processes of a container may have together, of those that a GPU takes.
+
+    CONTEXTS_PER_PROCESS for each process, as long as each other one of the share's clients has room for its own
+    processes' first contexts.
+    """
+    return max(processes, min(CONTEXTS_PER_PROCESS * processes, CONTEXTS_OF_A_GPU - (per_gpu - 1) * processes))
 
 
 def contexts_take(processes: int) -> str:

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +36,7 @@ daemon says."""
 MAX_DIGITS = 18
 """The digits of a number in an answer: more are garbage, and thousands of them make int() raise."""
 
-_CONTEXT = re.compile(r"^\d+\.\d+$")
+_CONTEXT = re.compile(rf"^\d{{1,{MAX_DIGITS}}}\.\d+$")
 """PID and number of a client's context."""
 _MEMORY = re.compile(rf"^(\d{{1,{MAX_DIGITS}}})([KMG])$")
 _MIB = {"K": 1 / 1024, "M": 1, "G": 1024}
@@ -88,7 +89,7 @@ class DaemonControl(ABC):
     """What supervisor and agent ask of a daemon, whichever protocol it speaks. Each call may raise any ControlError."""
 
     @abstractmethod
-    def survey(self, last_known: int | None) -> tuple[dict[int, str], int]:
+    def survey(self, last_known: int | None) -> tuple[dict[int, str], dict[int, int]]:
         """(status by PID, number of client contexts) of the servers. Cheaper where the server is still `last_known`."""
 
     @abstractmethod
@@ -146,8 +147,10 @@ class ControlCommands(DaemonControl):
         command = f"get_server_status {server}"
         return _word(command, self.run(command))
 
-    def survey(self, last_known: int | None) -> tuple[dict[int, str], int]:
-        """(status by PID, number of client contexts). One run of the program, if the server is still `last_known`."""
+    def survey(self, last_known: int | None) -> tuple[dict[int, str], dict[int, int]]:
+        """(status by PID, how many contexts each client has, by PID). One run of the program, if the server is still
+        `last_known`.
+        """
         commands = ["get_server_list", "get_device_client_list"]
         if last_known is not None:
             commands.insert(0, f"get_server_status {last_known}")
@@ -156,7 +159,7 @@ class ControlCommands(DaemonControl):
         # In the second list, lines of devices begin with a bracket. Without a server that list is empty.
         devices = next((number for number, line in enumerate(lines) if line.startswith("[")), len(lines))
         listed = _pids("get_server_list", "\n".join(lines[:devices]))
-        contexts = sum(1 for line in lines[devices:] if _CONTEXT.match(line))
+        contexts = context_counts("\n".join(lines[devices:]))
         words = {pid: known[pid] if pid in known else self.run(f"get_server_status {pid}") for pid in listed}
         return {pid: _word(f"get_server_status {pid}", word) for pid, word in words.items()}, contexts
 
@@ -364,6 +367,11 @@ def _lines(commands: Sequence[str], answer: str) -> list[str]:
     if len(lines) != len(commands):
         raise RefusedError("; ".join(commands), answer)
     return lines
+
+
+def context_counts(devices: str) -> dict[int, int]:
+    """How many contexts each client has, by PID, from the answer to `get_device_client_list`."""
+    return dict(Counter(int(line.partition(".")[0]) for line in devices.splitlines() if _CONTEXT.match(line)))
 
 
 def _pids(command: str, answer: str) -> list[int]:

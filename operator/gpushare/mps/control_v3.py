@@ -85,19 +85,19 @@ class ControlProgramV3(DaemonControl):
 
     # Servers and clients
 
-    def survey(self, last_known: int | None) -> tuple[dict[int, str], int]:
-        """The answer in the words of v2, as far as they have the same meaning: `Ready` is ACTIVE. Clients count as
-        contexts."""
+    def survey(self, last_known: int | None) -> tuple[dict[int, str], dict[int, int]]:
+        """The answer in the words of v2, as far as they have the same meaning: `Ready` is ACTIVE. A client counts as
+        one context."""
         server = self._server()
         if server is None:
             self.listed = []
-            return {}, 0
+            return {}, {}
         status = server.status
         if status == READY:
             status = "ACTIVE"
         elif time.monotonic() < self._starting_until:
             status = "INITIALIZING"
-        return {server.pid: status}, len(self.clients(server.pid))
+        return {server.pid: status}, dict.fromkeys(self.clients(server.pid), 1)
 
     def server_list(self) -> list[int]:
         server = self._server()

@@ -19,7 +19,7 @@ FRESH_SECONDS = 10.0
 """Supervisor and NVML are read every 2 s. A reading that is older than five intervals no longer counts."""
 AHEAD_SECONDS = 1.0
 """A file may have been written so long after its reader looked at the clock."""
-MAX_ARRIVALS, MAX_REFUSALS, MAX_STOPPING = 64, 32, 64
+MAX_ARRIVALS, MAX_REFUSALS, MAX_STOPPING, MAX_UNATTACHED = 64, 32, 64, 64
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -65,6 +65,13 @@ class DesiredDaemon(WireModel, frozen=True, kw_only=True):
     shows_grant: bool = False
 
 
+class ServedClient(WireModel, frozen=True, kw_only=True):
+    """A process by the PID under which the MPS server lists it, and how many contexts it has."""
+
+    pid: int
+    contexts: Count
+
+
 class DaemonState(WireModel, frozen=True, kw_only=True):
     """state.json, written by the supervisor at every change and at least every few seconds.
 
@@ -93,6 +100,8 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
     """Client contexts that ended with daemons and servers, as `restarts` and `servers_lost` count those."""
     contexts: Count = 0
     """Client contexts that the server holds."""
+    clients: Annotated[list[ServedClient], Meta(max_length=256)] | None = None
+    """Whose contexts these are; None: a supervisor of another release does not say."""
     faults: int = 0
     """Number of fatal faults: a server in FAULT, or one that let the GPU go."""
     last_fault: Message = ""
@@ -116,11 +125,14 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
 
 
 class ClientGrant(WireModel, frozen=True, kw_only=True):
-    """What each process of a container may use, and how many of them may attach."""
+    """What each process of a container may use, and how many of them may attach. `contexts`: the most that they may
+    have together; 0: an agent of another release does not say.
+    """
 
     threads: Percent  # of the SMs
     memory_mib: Positive
     processes: Positive
+    contexts: Count = 0
 
 
 class TurnRequest(ClientGrant, frozen=True, kw_only=True):
@@ -204,6 +216,7 @@ class RefusedAttach(StrEnum):
 
     NO_GRANT = "NoGrant"
     TOO_MANY_PROCESSES = "TooManyProcesses"
+    TOO_MANY_CONTEXTS = "TooManyContexts"
     GPU_CLOSED = "GpuClosed"
     STALLED = "AttachStalled"
     COMMAND = "ControlCommand"
@@ -250,6 +263,18 @@ class StoppingContainer(WireModel, frozen=True, kw_only=True):
     at: float
 
 
+class UnattachedClient(WireModel, frozen=True, kw_only=True):
+    """A process that the MPS server lists as its client and that never attached. `started`: clock ticks since boot.
+
+    Its pod and container by its cgroup; empty for a process of no pod.
+    """
+
+    pid: int
+    started: int
+    pod_uid: str = ""
+    container_id: str = ""
+
+
 class BrokerState(WireModel, frozen=True, kw_only=True):
     """broker.json, written by the attach broker at each change and at least every 2 s.
 
@@ -258,7 +283,7 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     since its container started; `last_end`: how it ended; `waited`: connections that waited for it meanwhile.
     `attached`, `refused`: connections, since this broker started; `abandoned`: others, whose process ended in
     mid-attach. `arrivals`: of processes that live, and of the latest ones. `refusals`, `stopping`: the latest, oldest
-    first.
+    first. `unattached`: whom the server lists and who never attached.
     """
 
     version: Literal[1] = 1
@@ -275,6 +300,7 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     arrivals: Annotated[list[Arrival], Meta(max_length=MAX_ARRIVALS)] = field(default_factory=list)
     refusals: Annotated[list[AttachRefusal], Meta(max_length=MAX_REFUSALS)] = field(default_factory=list)
     stopping: Annotated[list[StoppingContainer], Meta(max_length=MAX_STOPPING)] = field(default_factory=list)
+    unattached: Annotated[list[UnattachedClient], Meta(max_length=MAX_UNATTACHED)] = field(default_factory=list)
 
     @classmethod
     def known(cls, data: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ It behaves as CUDA does at its edges: the environment that it reads, the error o
 failure takes along. It computes nothing: a kernel takes time but no processor.
 
 A process that ends without `close` dies as a CUDA process does, even by a normal exit: in mid-kernel it takes its
-neighbours along. A forked child cannot use its parent's context (error 3), as in CUDA.
+neighbours along. A child forked after the first call can use neither its parent's context nor make one (error 3), and
+connects to nobody, as in CUDA.
 """
 
 import os
@@ -31,6 +32,8 @@ _VARIABLES = {
 _PARTITIONING = "CUDA_MPS_ENABLE_PER_CTX_DEVICE_MULTIPROCESSOR_PARTITIONING"
 _live: "set[SimulatedContext]" = set()
 """Open contexts. One that is dropped without `close` stays open, as in CUDA."""
+_initialized: "dict[str, tuple[int, Channel]]" = {}
+"""(PID, the process' own connection to the MPS server) by pipe directory; of the process that was forked, too."""
 
 
 class CudaError(Exception):
@@ -70,8 +73,7 @@ class SimulatedContext:
         base = environ.get(paths.ENV_DIRECTORY) or paths.DEFAULT_DIRECTORY
         pipe = paths.pipe_directory(environ)
         try:
-            # CUDA looks first whether somebody listens, and hangs up (measured).
-            connect(f"{pipe}/control", CONNECT_SECONDS, socket.SOCK_SEQPACKET).close()
+            initialize(environ)
             control = connect(f"{pipe}/control", CONNECT_SECONDS, socket.SOCK_SEQPACKET)
         except OSError:
             return cls._create_alone(base, environ.get("CUDA_VISIBLE_DEVICES"))
@@ -89,7 +91,7 @@ class SimulatedContext:
 
     @classmethod
     def _create_under_mps(cls, base: str, session: Channel, environ: Mapping[str, str]) -> "SimulatedContext":
-        hello = {key: environ[name] for key, name in _VARIABLES.items() if name in environ}
+        hello = _limits(environ)
         admitted = _ask(session, {"op": "hello", **hello}, cuda_errors.MPS_CONNECTION_FAILED)
         try:
             device = Channel(connect(paths.device_node(base, admitted["minor"]), CONNECT_SECONDS), lambda _: None)
@@ -185,6 +187,31 @@ class SimulatedContext:
 
     def _failed(self, event: Message) -> None:
         self._error = event["error"]
+
+
+def initialize(environ: Mapping[str, str] = os.environ) -> None:
+    """What `cuInit` does, once for each process: looks whether somebody listens, hangs up, and attaches the process,
+    which no list shows before it has a context (measured). OSError: nobody listens. CudaError: 3, 805.
+    """
+    pipe = paths.pipe_directory(environ)
+    pid, _ = _initialized.get(pipe, (0, None))
+    if pid == os.getpid():
+        return
+    if pid:
+        raise CudaError(cuda_errors.NOT_INITIALIZED)
+    connect(f"{pipe}/control", CONNECT_SECONDS, socket.SOCK_SEQPACKET).close()
+    control = connect(f"{pipe}/control", CONNECT_SECONDS, socket.SOCK_SEQPACKET)
+    session = Channel(_server_socket(control), lambda _: None)
+    try:
+        _ask(session, {"op": "hello", "init": True, **_limits(environ)}, cuda_errors.MPS_CONNECTION_FAILED)
+    except CudaError:
+        session.close()
+        raise
+    _initialized[pipe] = os.getpid(), session
+
+
+def _limits(environ: Mapping[str, str]) -> Message:
+    return {key: environ[name] for key, name in _VARIABLES.items() if name in environ}
 
 
 def _server_socket(control: socket.socket) -> socket.socket:

@@ -112,13 +112,17 @@ time.sleep(3600)
 CROWD = """
 import json, os, time
 from gpushare.simulation.client import CudaError, SimulatedContext
-context = SimulatedContext.create()
+reading, writing = os.pipe()
 if os.fork() == 0:
+    os.read(reading, 1)
     try:
         SimulatedContext.create()
         print(json.dumps({"event": "second", "error": 0}), flush=True)
     except CudaError as error:
         print(json.dumps({"event": "second", "error": error.code}), flush=True)
+    time.sleep(3600)
+context = SimulatedContext.create()
+os.write(writing, b".")
 time.sleep(3600)
 """
 STALL = """

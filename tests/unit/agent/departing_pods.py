@@ -40,6 +40,8 @@ class Node:
         self.wedged = False
         self.answer_lost = False
         self.lost: set[str] = set()
+        self.true: dict[int, int] = {}
+        """The PID of a client, which NVML shows, by the one that it sent to the MPS server."""
         self.servers = [500]
         self.asked = 0
         self.stays_listed = False
@@ -72,7 +74,8 @@ class Node:
         self.asked += 1
         if gpu in self.lost:
             raise GpuLostError("GPU is lost")
-        return GpuProcesses(tuple(GpuProcess(pid, 100) for pid in self.listed[gpu]), (GpuProcess(500, 66),))
+        clients = tuple(GpuProcess(self.true.get(pid, pid), 100) for pid in self.listed[gpu])
+        return GpuProcesses(clients, (GpuProcess(500, 66),))
 
     def control(self, gpu: str) -> "Control":
         return Control(self, gpu)

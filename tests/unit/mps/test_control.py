@@ -193,12 +193,12 @@ def _alive(pid: int) -> bool:
 
 def test_the_known_server_s_status_and_the_list_come_in_one_run(tmp_path: Path) -> None:
     program = answering(tmp_path, "ACTIVE\n501\n[0] 00:00.0, NVIDIA H200\n611.1\n611.2\n700.1")
-    assert program.control.survey(501) == ({501: "ACTIVE"}, 3)
+    assert program.control.survey(501) == ({501: "ACTIVE"}, {611: 2, 700: 1})
     assert program.asked == ["get_server_status 501", "get_server_list", "get_device_client_list"]
 
 
 def test_a_server_that_has_gone_is_not_listed(tmp_path: Path) -> None:
-    assert answering(tmp_path, "Server 501 not found").control.survey(501) == ({}, 0)
+    assert answering(tmp_path, "Server 501 not found").control.survey(501) == ({}, {})
 
 
 @pytest.mark.parametrize("status", ["Der Server ist bereit", "\ufffd" * 100_000], ids=["another language", "too long"])
@@ -210,7 +210,7 @@ def test_a_status_that_is_no_word_is_a_refusal(tmp_path: Path, status: str) -> N
 
 
 def test_a_server_without_clients_has_no_contexts(tmp_path: Path) -> None:
-    assert answering(tmp_path, "ACTIVE\n501\n[0] 00:00.0, NVIDIA H200").control.survey(501) == ({501: "ACTIVE"}, 0)
+    assert answering(tmp_path, "ACTIVE\n501\n[0] 00:00.0, NVIDIA H200").control.survey(501) == ({501: "ACTIVE"}, {})
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 def test_lists_are_read_as_they_are_documented(program: Program) -> None:
     control = program.control
-    assert control.survey(None) == ({48201: "ACTIVE"}, 2)
+    assert control.survey(None) == ({48201: "ACTIVE"}, {51023: 1, 51087: 1})
     assert (control.server_list(), control.sound_servers()) == ([48201], [48201])
     assert control.clients(48201) == control.listed == [51023, 51087]
     assert control.server_limits(48201) == (50.0, 8192, 0)
@@ -131,7 +131,7 @@ def test_a_server_that_was_just_asked_for_starts_whatever_word_is_used(
 @pytest.mark.parametrize("row", ["", SERVER.replace("48201", "-"), SERVER.replace("share,0", "other,0")])
 def test_without_a_process_there_is_no_server(program: Program, row: str) -> None:
     program.answer("server list", row)
-    assert program.control.survey(48201) == ({}, 0)
+    assert program.control.survey(48201) == ({}, {})
 
 
 def test_a_limit_that_is_not_set_or_not_understood_is_none(program: Program) -> None:

@@ -12,6 +12,7 @@ SUITES: dict[str, tuple[str, int, int]] = {
     "departures": ("accidents.departures", 560, 1),
     "changes": ("accidents.changes", 300, 1),
     "escapes": ("limits.escapes", 420, 1),
+    "identity": ("limits.identity", 400, 1),
     "faults": ("accidents.faults", 480, 1),
     "claims": ("limits.claims", 240, 1),
     "costs": ("speed.costs", 240, 1),

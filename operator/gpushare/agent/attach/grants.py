@@ -18,7 +18,7 @@ from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.grant.model import Grant
+from gpushare.grant.model import Grant, most_contexts
 from gpushare.kube.pods import Pod, container_id, container_statuses, containers, has_ended, is_running
 from gpushare.mps.files import MAX_BYTES
 from gpushare.mps.wire import ClientGrant, GrantedContainer, GrantedPod
@@ -94,23 +94,28 @@ def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uui
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     ids = {str(item["name"]): container_id(item) for item in container_statuses(pod) if is_running(item)}
     starting = {id(container) for container in _ordinary_init_containers(pod)} if _may_initialise(pod) else set()
-    listed = []
+    known, listed = holders.shares.get(share), []
     for container in containers(pod, ephemeral=True):
         key = (namespace, name, container["name"])
         here = holders.places.get(key) == (share, uuid)
         grant = None
         if here or (id(container) in starting and key not in holders.places):
-            grant = container_grant(container, share, holders.shares.get(share), holders.claimed.get(key)).grant
+            grant = container_grant(container, share, known, holders.claimed.get(key)).grant
         listed.append(
-            GrantedContainer(name=container["name"], id=ids.get(container["name"], ""), grant=_client_grant(grant))
+            GrantedContainer(
+                name=container["name"], id=ids.get(container["name"], ""), grant=_client_grant(grant, known)
+            )
         )
     return GrantedPod(uid=uid, namespace=namespace, name=name, containers=listed)
 
 
-def _client_grant(grant: Grant | None) -> ClientGrant | None:
+def _client_grant(grant: Grant | None, share: GpuShare | None) -> ClientGrant | None:
     if grant is None or grant.process_limit_mib < 1:
         return None
-    return ClientGrant(threads=grant.threads, memory_mib=grant.process_limit_mib, processes=grant.processes)
+    contexts = most_contexts(grant.processes, share.clients.per_gpu) if share is not None else 0
+    return ClientGrant(
+        threads=grant.threads, memory_mib=grant.process_limit_mib, processes=grant.processes, contexts=contexts
+    )
 
 
 def _may_initialise(pod: Pod) -> bool:

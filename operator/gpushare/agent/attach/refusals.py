@@ -14,6 +14,8 @@ WHAT_TO_DO: Mapping[RefusedAttach, str] = {
     RefusedAttach.NO_GRANT: "Only a container with a slot or a claim of this GPU may use it: give this one its own.",
     RefusedAttach.TOO_MANY_PROCESSES: "Start fewer processes that use CUDA, or have clients.processes of the GpuShare "
     "raised.",
+    RefusedAttach.TOO_MANY_CONTEXTS: "Make fewer CUDA contexts at a time in one container: most programs need "
+    "one for each process.",
     RefusedAttach.GPU_CLOSED: "Start the process again once the GPU takes clients: kubectl gpushare status shows it.",
     RefusedAttach.STALLED: "Do not stop or freeze a process while it makes its CUDA context: all others wait for it.",
     RefusedAttach.COMMAND: "No container may control the MPS daemon: remove the call of nvidia-cuda-mps-control.",

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.view import GpuView
-from gpushare.agent.observe.granted import container_grant, has_slot
+from gpushare.agent.observe.granted import FoundGrant, container_grant, has_slot
 from gpushare.agent.observe.mounts import ContainerProcess, MountChecker, SlotContainer, running_containers
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.process.namespaces import read_mount_depth
@@ -24,7 +24,7 @@ from gpushare.agent.process.processes import Identity, identity
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
-from gpushare.grant.model import Grant
+from gpushare.grant.model import Grant, most_contexts
 from gpushare.kube.client import Object
 from gpushare.kube.pods import (
     Container,
@@ -36,7 +36,7 @@ from gpushare.kube.pods import (
     priority,
 )
 from gpushare.messages.log_on_change import LogOnChange
-from gpushare.mps.wire import FRESH_SECONDS
+from gpushare.mps.wire import FRESH_SECONDS, is_fresh
 from gpushare.nvml.types import GpuProcess
 from gpushare.process import procfs
 from gpushare.process.procfs import PROC, Owner
@@ -101,6 +101,8 @@ class Usage:
     """CLOCK_BOOTTIME seconds, from before NVML was asked."""
     priority: int = 0
     """The pod's."""
+    most_contexts: int = 0
+    """Of the MPS server, for all of its processes; 0: there is no bound."""
 
     @property
     def mps(self) -> bool:
@@ -127,6 +129,18 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedClients:
+    """Whom the GPU's MPS server lists. `contexts`: how many each has, by the PID that it sent. `unattached`: those who
+    never attached, by the attach broker. `named`: those that NVML does not list as clients; one that has ended
+    has no start time (0).
+    """
+
+    contexts: Mapping[int, int]
+    unattached: frozenset[Identity] = frozenset()
+    named: tuple[ListedProcess, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
     """All processes on one GPU but our own servers, at one time."""
 
@@ -145,6 +159,8 @@ class Reading:
     """The GPU is given whole: `Usage.slot` says whether the container has it, and there is no grant."""
     cdi_on: bool = False
     """A container of the node has the mounts of its slot."""
+    served: ServedClients | None = None
+    """None: it is not known now."""
 
     @property
     def credible(self) -> bool:
@@ -156,12 +172,15 @@ class Reading:
 class TakenGpu:
     """A GPU that a share has on this node. `server_pid`: of its MPS server, by its supervisor's state.
 
-    `holders`: of a GPU that is given whole, the containers that have it; None of a shared one.
+    `holders`: of a GPU that is given whole, the containers that have it; None of a shared one. `served`: whom its MPS
+    server lists, without `named`; None: it is not known. `served_at`: CLOCK_BOOTTIME seconds.
     """
 
     share: ShareName
     server_pid: int | None
     holders: frozenset[ContainerName] | None = None
+    served: ServedClients | None = None
+    served_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +208,10 @@ def reading(
     holders: frozenset[ContainerName] | None = None,
     free_mib: int | None = None,
     cdi_on: bool = False,
+    served: ServedClients | None = None,
 ) -> Reading:
     """Pure. `pods`: from `pods_by_cgroup_uid`. `gpu_share`: the share of today; None: it is not known. `holders`: of a
-    GPU that is given whole. `free_mib`, `cdi_on`: see Reading.
+    GPU that is given whole. `free_mib`, `cdi_on`, `served`: see Reading.
 
     `unmounted`: one process of each container that has a part of the GPU and was started without its mounts, or of
     which that is not known.
@@ -219,8 +239,9 @@ def reading(
     ]
     with_slot = (usage for usage in unreached if usage.slot)
     whole = holders is not None
-    unreached_usages = _in_order(with_slot)
-    return Reading(uuid, share, taken_at, gpu_memory_mib, _in_order(usages), unreached_usages, free_mib, whole, cdi_on)
+    return Reading(
+        uuid, share, taken_at, gpu_memory_mib, _in_order(usages), _in_order(with_slot), free_mib, whole, cdi_on, served
+    )
 
 
 class UsageReader:
@@ -260,6 +281,8 @@ class UsageReader:
         running = list(running_containers(sources.pods, sources.places)) if newer else []
         unmounted = await self._read_mounts(running) if newer else {}
         listed = await self._proc_caller.call(self._read_listed, newer, taken)
+        fresh = {uuid: taken[uuid] for uuid in newer if is_fresh(taken[uuid].served_at, now)}
+        served = await self._proc_caller.call(self._read_served, newer, fresh)
         by_uid = pods_by_cgroup_uid(sources.pods)
         new = [
             reading(
@@ -275,6 +298,7 @@ class UsageReader:
                 taken[uuid].holders,
                 view.free_mib,
                 self._mounts.any_mounted,
+                served.get(uuid),
             )
             for uuid, view in newer.items()
         ]
@@ -315,6 +339,24 @@ class UsageReader:
             ]
             listed[uuid] = [item for item in (*clients, *others) if item is not None]
         return listed
+
+    def _read_served(self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, TakenGpu]) -> dict[Uuid, ServedClients]:
+        """Blocks. Whom the MPS servers list, as far as that is known."""
+        served = {}
+        for uuid, gpu in taken.items():
+            if gpu.served is not None:
+                seen = {process.pid for process in views[uuid].processes.mps_clients}
+                named = [self._named(uuid, pid) for pid in gpu.served.contexts if pid not in seen]
+                served[uuid] = replace(gpu.served, named=tuple(item for item in named if item is not None))
+        return served
+
+    def _named(self, uuid: Uuid, pid: int) -> ListedProcess | None:
+        """None: whose it is, is not known."""
+        try:
+            there = self._listed(uuid, GpuProcess(pid, 0), True, shared=True)
+        except OSError:
+            return None
+        return ListedProcess(pid, 0, 0, True) if there is None else None if there.unknown else there
 
     def _listed(self, uuid: Uuid, process: GpuProcess, mps: bool, shared: bool) -> ListedProcess | None:
         """None: it has ended. A process whose pod is not known is listed without one: it hides nowhere. OSError: not
@@ -417,7 +459,14 @@ def _usage(
         by_default=granted is not None and granted.by_default,
         taken_at=taken_at,
         priority=priority(pod) if pod is not None else 0,
+        most_contexts=_most_contexts(granted, gpu_share),
     )
+
+
+def _most_contexts(granted: FoundGrant | None, gpu_share: GpuShare | None) -> int:
+    if granted is None or granted.grant is None or gpu_share is None:
+        return 0
+    return most_contexts(granted.grant.processes, gpu_share.clients.per_gpu)
 
 
 def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str], dict[str, Grant]]:

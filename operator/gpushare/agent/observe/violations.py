@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpushare.agent.aio.blocking import HungError
+from gpushare.agent.observe.identities import contexts, forgery, never_attached
 from gpushare.agent.observe.usage import (
     ListedProcess,
     Reading,
@@ -39,6 +40,8 @@ NO_GRANT_SECONDS = 30.0
 """A pod deleted by force is gone from the API before the kubelet has ended its processes."""
 UNKNOWN_SECONDS = 60.0
 """What cannot be read now may be read next time. That it could not be for so long is a finding, and excuses nobody."""
+LISTED_SECONDS = 10.0
+"""The lists of NVML and of the MPS server are of two moments, seconds apart."""
 UNKNOWN_CONTAINER_SECONDS = 120.0
 """A pod's status shows a container a moment after it has started. A status that is too large for the API server never
 does, so a container that it does not show is excused for this long, and not for ever.
@@ -54,7 +57,8 @@ Key = tuple[Uuid, ShareName, str, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`granted` and `observed`: MiB; for TOO_MANY_PROCESSES, processes.
+    """`granted` and `observed`: MiB; for TOO_MANY_PROCESSES and TOO_MANY_CONTEXTS these; for CLIENT_NOT_LISTED and
+    NEVER_ATTACHED processes.
 
     `to_end`: the processes to be ended under `enforcement: Terminate`, the newest first. Empty for processes of the
     host, of a pod without a slot, of one whose grant is only assumed or whose way to MPS is missing, and for processes
@@ -113,6 +117,21 @@ def message(violation: Violation) -> str:
             return f"{who} uses {violation.observed} MiB on {gpu} ({together}), its grant is {violation.granted} MiB"
         case EventReason.TOO_MANY_PROCESSES:
             return f"{who} has {violation.observed} CUDA processes on {gpu}, its grant is {violation.granted}"
+        case EventReason.TOO_MANY_CONTEXTS:
+            return (
+                f"{who} has {violation.observed} CUDA contexts on {gpu}, and may have {violation.granted}, so that "
+                "others have room for theirs"
+            )
+        case EventReason.NEVER_ATTACHED:
+            return (
+                f"{count_of(violation.observed, 'process')} of {who} are MPS clients on {gpu} and never attached: "
+                "another process let them in"
+            )
+        case EventReason.CLIENT_NOT_LISTED:
+            return (
+                f"{who} has {count_of(violation.observed, 'process')} on {gpu} that the MPS server lists under another "
+                "PID: who forges its PID can be neither counted nor ended in order"
+            )
         case EventReason.NOT_AN_MPS_CLIENT:
             listed = ", ".join(str(pid) for pid in usage.pids[:8])
             return (
@@ -154,6 +173,7 @@ def _judge(usage: Usage, reading: Reading) -> Iterable[Violation]:
         yield Violation(EventReason.NO_GRANT, usage, 0, usage.memory_mib)
     elif usage.grant is not None:
         yield from _above_grant(usage, usage.grant, reading.credible)
+        yield from _by_the_server(usage, usage.grant, reading)
 
 
 def _is_not_known(usage: Usage) -> bool:
@@ -181,6 +201,8 @@ def _patience(violation: Violation) -> float:
     """Seconds that it has to last before it is a finding."""
     if _is_not_known(violation.usage):
         return UNKNOWN_SECONDS
+    if violation.reason is EventReason.CLIENT_NOT_LISTED:
+        return LISTED_SECONDS
     if violation.reason not in (EventReason.NO_GRANT, EventReason.NOT_THE_HOLDER):
         return 0.0
     return UNKNOWN_CONTAINER_SECONDS if _is_unknown_container(violation.usage) else NO_GRANT_SECONDS
@@ -195,6 +217,23 @@ def _past_mps(usage: Usage, reading: Reading) -> Violation:
     beside = tuple(process for other in clients for process in other.living)
     to_end = newest_first(usage.processes)
     return Violation(EventReason.NOT_AN_MPS_CLIENT, usage, 0, usage.memory_mib, to_end, beside)
+
+
+def _by_the_server(usage: Usage, grant: Grant, reading: Reading) -> Iterable[Violation]:
+    """What the list of the MPS server shows. `to_end`: all of the container, as above its grant; of a forgery, those
+    who forged, once the contexts that the daemon knows of are ended.
+    """
+    living = () if usage.by_default else usage.living
+    if strangers := never_attached(usage, reading):
+        yield Violation(EventReason.NEVER_ATTACHED, usage, grant.processes, len(strangers), living)
+    made = contexts(usage, reading)
+    if usage.most_contexts and made > usage.most_contexts:
+        yield Violation(EventReason.TOO_MANY_CONTEXTS, usage, usage.most_contexts, made, living)
+    forged = forgery(usage, reading)
+    if forged is not None:
+        hidden = () if usage.by_default else forged.hidden
+        beside = (*forged.named, *(process for process in living if process not in hidden))
+        yield Violation(EventReason.CLIENT_NOT_LISTED, usage, 0, len(forged.hidden), hidden, beside)
 
 
 def _place(usage: Usage) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """The client processes of a GPU, whose they are, and one scan of each GPU at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from gpushare.agent.process import processes
@@ -15,9 +15,12 @@ from gpushare.process.procfs import owner_among
 NVML_SECONDS = 2.0
 
 
-def read_clients(nvml: Nvml, uuid: Uuid, proc: Path) -> list[Process]:
-    """The MPS clients that NVML lists. Blocks. NvmlError: the GPU does not answer."""
-    return processes.read_all((entry.pid for entry in nvml.processes(uuid).mps_clients), proc)
+def read_clients(nvml: Nvml, uuid: Uuid, proc: Path, served: Collection[int] = ()) -> list[Process]:
+    """The MPS clients that NVML lists, and `served`: those that the MPS server lists, by the PIDs that they sent. A
+    process whose PID another one forged is ended in its place. Blocks. NvmlError: the GPU does not answer.
+    """
+    pids = dict.fromkeys((*(entry.pid for entry in nvml.processes(uuid).mps_clients), *served))
+    return processes.read_all(pids, proc)
 
 
 def pod_of(process: Process, pods: Mapping[str, Object]) -> tuple[Object, str] | None:

@@ -85,8 +85,9 @@ class DepartureGuard:
         clock: Callable[[], float] = boot_clock,
         wall: Callable[[], float] = time.time,
         proc: Path = PROC,
+        served: Callable[[Uuid], Collection[int]] = lambda uuid: (),
     ) -> None:
-        """`pods`: this node's by uid. `gpus`: those with an MPS daemon.
+        """`pods`: this node's by uid. `gpus`: those with an MPS daemon. `served`: the PIDs that its server lists.
 
         `clock`: CLOCK_BOOTTIME seconds. `wall`: seconds since 1970.
         """
@@ -97,6 +98,7 @@ class DepartureGuard:
         self._clock = clock
         self._wall = wall
         self._proc = proc
+        self._served = served
         self._pods_changed = asyncio.Event()
         self._tracker = DepartureTracker()
         self._departures: Departures = {}
@@ -149,7 +151,7 @@ class DepartureGuard:
 
     def _departing(self, uuid: Uuid, departures: Departures) -> list[DepartingClient]:
         """Blocks. Without those whose end was asked for already."""
-        clients = read_clients(self._nvml, uuid, self._proc)
+        clients = read_clients(self._nvml, uuid, self._proc, self._served(uuid))
         departing = (self._departing_client(uuid, process, departures) for process in clients)
         return [client for client in departing if client is not None]
 

@@ -44,7 +44,7 @@ def violation_requests(
     """
     requests: list[TerminationRequest] = []
     for item in confirmed:
-        if item.violation.reason is EventReason.NOT_AN_MPS_CLIENT:
+        if item.violation.reason in (EventReason.NOT_AN_MPS_CLIENT, EventReason.CLIENT_NOT_LISTED):
             requests += _past_mps_requests(item, sent, now)
         else:
             requests += (_client_request(item, process) for process in item.to_end)
@@ -94,7 +94,8 @@ def _past_mps_requests(
     confirmed: ConfirmedViolation, sent: Callable[[Identity], Mapping[Signals, float]], now: float
 ) -> Iterator[TerminationRequest]:
     """The container's MPS clients come first: if it is the main process, its end kills them in mid-kernel. A process
-    past MPS shares no MPS server with anybody, so its own end harms no client.
+    past MPS shares no MPS server with anybody, so its own end harms no client. One that forged its PID is a client: its
+    contexts end with those of the process that it named, which is among `clients_beside` as long as it runs.
     """
     clients = confirmed.violation.clients_beside
     yield from (_client_request(confirmed, process) for process in clients)

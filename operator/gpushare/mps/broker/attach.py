@@ -11,6 +11,7 @@ clients go on; the broker tells who it was.
 
 import asyncio
 import errno
+import os
 import socket
 from contextlib import suppress
 
@@ -76,9 +77,9 @@ async def read_request(peer: socket.socket) -> Request | None:
     return request
 
 
-async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) -> None:
+async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) -> int:
     """Passes the peer its socket, and waits until the server has heard the peer. Under protocol v3 it does not wait:
-    nothing is documented by which to ask an unprivileged daemon for that.
+    nothing is documented by which to ask an unprivileged daemon for that. Returns the inode of the socket.
 
     Raises StalledError or ServerHungError; NoTurnError where the daemon gives no socket, and NotPassedError where the
     kernel passes it to nobody, which is no fault of the peer's; OSError where the peer has gone.
@@ -89,6 +90,7 @@ async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) 
         why = str(error) or type(error).__name__
         raise NoTurnError(f"the MPS daemon gives no client a socket: {why}") from error
     with given as passed:
+        inode = os.fstat(passed.fileno()).st_ino
         try:
             await send(peer, CLIENT_SOCKET, [passed.fileno()])
         except BaseException as error:
@@ -97,13 +99,13 @@ async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) 
                 raise NotPassedError(f"no socket can be passed to a client: {error.strerror or error}") from error
             raise
         if turn.namespace:
-            return
+            return inode
         heard = asyncio.create_task(daemon.until_free(turn.server_pid))
         try:
             # Not less for a process that has ended: the server may have heard it, and be busy with its end.
             await asyncio.wait({heard}, timeout=ATTACH_SECONDS)
             if heard.done():
-                return
+                return inode
             speak_for(passed)
             await asyncio.wait({heard}, timeout=RECOVERY_SECONDS)
             if not heard.done():

@@ -7,8 +7,9 @@ greeted, and whoever is refused is refused after that: CUDA then fails with erro
 
 A process attaches only if its container holds a part of the GPU, within the grant's number of processes, and in a turn
 in which the server's limits are the grant's own. A connection can be handed to other processes, so it is worth nothing
-once the process that made it has ended. Where a process attaches more often than a CUDA program does, the server's own
-list of clients says how many processes there are. A process whose contexts the agent had ended attaches no more: it
+once the process that made it has ended. How many processes and contexts a container has is what the broker has let in
+and what the server lists, together (`places`); whom the server lists and who never attached is told to the agent. A
+process whose contexts the agent had ended attaches no more: it
 could not be ended in order again, and its end would take its neighbours along. Connections are bounded, in all and for
 each pod. The broker's end harms no running client: after an attach no connection of theirs is left.
 """
@@ -20,7 +21,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -44,7 +45,8 @@ from gpushare.mps.broker.clients import AttachedClients, Container
 from gpushare.mps.broker.connections import needed
 from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.listener import Listener, ReadOwners
-from gpushare.mps.broker.packets import Peer, has_ended, has_hung_up
+from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of
+from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
 from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
 from gpushare.mps.files import ModelFiles
@@ -71,8 +73,8 @@ AWAY_SECONDS = 900.0
 _AWAY = (DaemonReason.SUPERVISOR_SILENT, DaemonReason.STARTING, DaemonReason.PENDING, DaemonReason.DAEMON_FAILED)
 """Why the GPU is closed meanwhile."""
 RETRY_SECONDS = 0.2
-USUAL_ATTACHES = 2
-"""The attaches of a CUDA process: for itself and for its context."""
+LOOK_SECONDS = 1.0
+"""Between two looks at whom the MPS server lists."""
 CLOSE_SECONDS = 6.0
 """The time for the attach under way when the broker ends."""
 
@@ -100,10 +102,13 @@ async def serve(
     clock: Callable[[], float],
     read_owners: ReadOwners = read_cluster_owners,
     restarts: Restarts = NEVER,
+    look_seconds: float = LOOK_SECONDS,
+    peer_option: int = SO_PEERPIDFD,
 ) -> None:
     """Brokers for every GPU below `root` whose clients `share` lets in. Runs until cancelled.
 
-    `clock`: CLOCK_BOOTTIME seconds.
+    `clock`: CLOCK_BOOTTIME seconds. `look_seconds`: between two looks at whom the MPS server lists. `peer_option`: see
+    `packets.peer_of`.
     """
     brokers: dict[str, Broker] = {}
     problems = LogOnChange(LOG)
@@ -112,7 +117,7 @@ async def serve(
             try:
                 for gpu in gpu_dirs(root):
                     if gpu.uuid not in brokers and _lets_in(gpu, share):
-                        brokers[gpu.uuid] = Broker(gpu, share, clock, read_owners, restarts)
+                        brokers[gpu.uuid] = Broker(gpu, share, clock, read_owners, restarts, look_seconds, peer_option)
                 problems.clear()
             except OSError as error:  # such as no descriptor being left: those that are there go on
                 problems.log("the GPUs' directories cannot be read: %s", error)
@@ -151,12 +156,6 @@ def _text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-class AttachDeniedError(Exception):
-    def __init__(self, refused: AttachDenied) -> None:
-        super().__init__(refused.message)
-        self.refused = refused
-
-
 class Broker:
     """The broker of one GPU. `clock`: CLOCK_BOOTTIME seconds."""
 
@@ -167,18 +166,32 @@ class Broker:
         clock: Callable[[], float],
         read_owners: ReadOwners = read_cluster_owners,
         restarts: Restarts = NEVER,
+        look_seconds: float = LOOK_SECONDS,
+        peer_option: int = SO_PEERPIDFD,
     ) -> None:
         self.gpu = gpu
         self._share = share
         self._read_owners = read_owners
+        self._look_seconds = look_seconds
+        self._peer_option = peer_option
         self._listener = Listener(
-            gpu, read_owners, self._serve, self._cannot_accept, self._hung_up_on, self._connections_needed
+            gpu,
+            read_owners,
+            self._serve,
+            self._cannot_accept,
+            self._hung_up_on,
+            self._connections_needed,
+            partial(peer_of, option=peer_option),
         )
         self._needed_by: GpuGrants | None = None
         self._needed: dict[str, int] = {}
         self._daemon = BrokeredDaemon(gpu)
         self._files = ModelFiles()
-        self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic)
+        self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic, open_sockets)
+        self._places = Places(self._daemon, self._clients, self._container_of, self._owner_of)
+        self._restore_until = self._looked_at = 0.0
+        self._look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._look.set_result(None)
         self._attaching = asyncio.Lock()
         self._turns = Turns(gpu)
         self._record = BrokerRecord(gpu, clock, self._clients.living, restarts)
@@ -200,6 +213,8 @@ class Broker:
             self._listener.close(remove=not wanted)
         if wanted and not self._listener.is_open:
             await self._open()
+        if self._listener.is_open and self._look.done() and time.monotonic() - self._looked_at >= self._look_seconds:
+            self._look = asyncio.create_task(self._look_at_list())
         self._record.listening = self._listener.is_open
         self._record.waited = self._listener.waited
         if self._keeping is None and self._listener.is_open and self._keeper != self._supervisor():
@@ -212,6 +227,7 @@ class Broker:
         self._listener.close(remove=False)
         with suppress(TimeoutError):
             await within(CLOSE_SECONDS, self._attaching.acquire())
+        self._look.cancel()
         await self._listener.end_connections()
         if self._keeping is not None:
             self._keeping.cancel()
@@ -221,8 +237,9 @@ class Broker:
     async def _open(self) -> None:
         try:
             greeting = await self._daemon.greeting()
-            self._clients.restore(self._admitted(await self._daemon.clients()))
-            self._record.restore()
+            await self._places.restore()
+            if self._record.restore():
+                self._restore_until = time.monotonic() + RESTORE_SECONDS
             self._keeper = None
             self._listener.open(greeting, await self._kept_listener())
             self._record.problem = ""
@@ -261,12 +278,24 @@ class Broker:
             return None
         return found.st_ino, found.st_ctime_ns
 
-    def _admitted(self, pids: Sequence[int]) -> list[tuple[Container, int]]:
-        """The containers of clients that run, as far as they hold a part of the GPU; it need take no new ones."""
+    def _container_of(self, pid: int) -> Container | None:
+        """The container of a process, if it holds a part of the GPU; it need take no new client."""
         known = self._grants()
         grants = None if known is None else replace(known, closed="")
-        verdicts = {pid: judge(grants, self._read_owners(pid) or ()) for pid in pids}
-        return [(_key(verdict), pid) for pid, verdict in verdicts.items() if isinstance(verdict, AttachAdmitted)]
+        verdict = judge(grants, self._read_owners(pid) or ())
+        return _key(verdict) if isinstance(verdict, AttachAdmitted) else None
+
+    def _owner_of(self, pid: int) -> Owner | None:
+        return next(iter(self._read_owners(pid) or ()), None)
+
+    async def _look_at_list(self) -> None:
+        """Whom the server lists: who never attached is told. Where that is not known now, what was told stays."""
+        with suppress(OSError, TimeoutError, ProtocolError):
+            async with self._attaching:  # the server may be waiting for a client meanwhile, and answer nobody
+                self._looked_at = time.monotonic()
+                if self._looked_at < self._restore_until:
+                    await self._places.restore()
+                self._record.unattached = await self._places.unattached()
 
     def _hung_up_on(self, pid: int, refused: AttachDenied) -> None:
         self._record.refused(pid, refused)
@@ -355,50 +384,38 @@ class Broker:
             self._record.abandoned()
 
     async def _attach(self, sock: socket.socket, peer: Peer, admitted: AttachAdmitted) -> None:
-        before = self._times_attached(peer, admitted)
+        process, place = identity_of(peer, admitted), _key(admitted)
+        self._places.check_attached(process, place, admitted)
         if has_hung_up(sock):
             return
         owner, container = admitted.owner, admitted.container
-        if has_ended(sock):
+        try:
+            ended = has_ended(sock, peer, self._peer_option)
+        except OSError as error:
+            raise NoTurnError(f"whether the process that connected runs is not known: {error.strerror}") from error
+        if ended:
             text = "the process that connected has ended, and another one holds its connection"
             raise AttachDeniedError(AttachDenied(RefusedAttach.PROTOCOL, text, owner, container))
         async with self._turns.hold(admitted.grant, owner.pod_uid, container) as given:
-            if before >= USUAL_ATTACHES:
-                await self._check_listed(given.server_pid, peer, admitted)
+            await self._places.check_listed(process, place, admitted)
             if self._was_ended(peer):
                 raise NoTurnError("the MPS daemon is just asked to end the contexts of this process")
-            new, attached = self._clients.add(_key(admitted), peer.pid), False
+            new, attached = self._clients.add(place, process), False
             try:
-                await attach(sock, given, self._daemon)
+                self._clients.passed(place, process, await attach(sock, given, self._daemon))
                 attached = True
             except StalledError as error:
-                self._clients.stalled(_key(admitted))
+                self._clients.stalled(place)
                 raise AttachDeniedError(AttachDenied(RefusedAttach.STALLED, str(error), owner, container)) from error
             except ServerHungError as error:
-                self._clients.stalled(_key(admitted))
+                self._clients.stalled(place)
                 raise AttachDeniedError(
                     AttachDenied(RefusedAttach.SERVER_HUNG, str(error), owner, container)
                 ) from error
             finally:
                 if new and not attached:
-                    self._clients.remove(_key(admitted), peer.pid)
+                    self._clients.remove(place, process)
         self._record.arrived(peer.pid, owner, container, new=new)
-
-    def _times_attached(self, peer: Peer, admitted: AttachAdmitted) -> int:
-        """How often it has attached. AttachDeniedError: too many processes of its container have. NoTurnError: one of
-        them held up all others a moment ago.
-        """
-        owner, container, most = admitted.owner, admitted.container, admitted.grant.processes
-        penalty = self._clients.penalty(_key(admitted))
-        if penalty:
-            raise NoTurnError(
-                f"a process of this container stalled in the midst of an attach: none may attach for {penalty:.0f} s"
-            )
-        attached = self._clients.attached(_key(admitted))
-        if len(attached.keys() - {peer.pid}) >= most:
-            text = f"{most} of {most} processes of container {container} have attached"
-            raise AttachDeniedError(AttachDenied(RefusedAttach.TOO_MANY_PROCESSES, text, owner, container))
-        return attached.get(peer.pid, 0)
 
     async def _check_not_ended(self, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: the daemon was asked to end its contexts. It has replaced its program since."""
@@ -418,21 +435,6 @@ class Broker:
             return False
         self._problems.clear("ended")
         return read.value is not None and was_asked(read.value.asked, peer.pid)
-
-    async def _check_listed(self, server: int, peer: Peer, admitted: AttachAdmitted) -> None:
-        """AttachDeniedError: the process has attached for others, which the server lists under their own PIDs.
-        NoTurnError: it does not list them.
-        """
-        try:
-            listed = self._admitted(await self._daemon.clients(server))
-        except (OSError, ProtocolError) as error:
-            raise NoTurnError(f"the MPS daemon does not name its clients: {error}") from error
-        processes = {pid for container, pid in listed if container == _key(admitted)} | {peer.pid}
-        most = admitted.grant.processes
-        if len(processes) > most:
-            text = f"{len(processes)} processes of container {admitted.container} would use the GPU, and {most} may"
-            refused = AttachDenied(RefusedAttach.TOO_MANY_PROCESSES, text, admitted.owner, admitted.container)
-            raise AttachDeniedError(refused)
 
     def _grants(self) -> GpuGrants | None:
         grants = self._files.read(self.gpu.grants, GpuGrants).value

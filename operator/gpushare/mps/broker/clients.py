@@ -1,6 +1,8 @@
-"""Which processes of each container have attached and how often, and which containers stalled. In memory alone.
+"""Which processes of each container have attached, and which containers stalled. In memory alone.
 
-`processes` of a grant is held here: a process counts from its attach to its end, whatever it does with its contexts.
+`processes` of a grant is held here: a process counts from its attach to its end, whatever it does with its contexts;
+and after its end as long as somebody holds a socket to the server that it was passed: whoever speaks there is a client
+that never attached.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,44 +26,63 @@ class _Stalls:
 
 class AttachedClients:
     """The attached clients of one GPU. `started`: when a process started, in ticks; None: it has ended; OSError: that
-    is not known, and then it counts as living. `clock`: seconds.
+    is not known, and then it counts as living. `clock`: seconds. `are_open`: which of these sockets (inodes) somebody
+    holds.
     """
 
-    def __init__(self, started: Callable[[int], int | None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        started: Callable[[int], int | None],
+        clock: Callable[[], float],
+        are_open: Callable[[Iterable[int]], frozenset[int]],
+    ) -> None:
         self._started = started
         self._clock = clock
-        self._attached: dict[Container, dict[Identity, int]] = {}
-        """How often each process has attached."""
+        self._are_open = are_open
+        self._attached: dict[Container, dict[Identity, frozenset[int]]] = {}
+        """The sockets that each process was passed, as far as they may be open."""
         self._stalls: dict[Container, _Stalls] = {}
 
-    def restore(self, arrivals: Iterable[tuple[Container, int]]) -> None:
-        """The clients that the daemon lists: those of an earlier broker."""
-        for container, pid in arrivals:
-            if pid not in self.attached(container):
-                self.add(container, pid)
+    def restore(self, running: Iterable[tuple[Container, int]]) -> None:
+        """The clients that the daemon lists: those of an earlier broker. OSError: when one started is not known."""
+        for container, pid in running:
+            started = self._started(pid)
+            if started is not None:
+                self.add(container, (pid, started))
 
-    def add(self, container: Container, pid: int) -> bool:
-        """The process attaches. True: it is a new one of its container. OSError: when it started is not known."""
-        started = self._started(pid)
-        if started is None:
-            return False
-        known = self._attached.get(container, {})
-        before = known.get((pid, started), 0)
-        self._attached[container] = {**known, (pid, started): before + 1}
-        return before == 0
+    def add(self, container: Container, process: Identity) -> bool:
+        """The process attaches. True: it is a new one of its container."""
+        known = self._attached.setdefault(container, {})
+        new = process not in known
+        known.setdefault(process, frozenset())
+        return new
 
-    def remove(self, container: Container, pid: int) -> None:
+    def passed(self, container: Container, process: Identity, inode: int) -> None:
+        """The process, which was added, has got a socket to the server."""
+        known = self._attached.setdefault(container, {})
+        known[process] = known.get(process, frozenset()) | {inode}
+
+    def remove(self, container: Container, process: Identity) -> None:
         """The process's attach failed."""
-        known = self._attached.get(container, {})
-        self._keep(container, {identity: times for identity, times in known.items() if identity[0] != pid})
+        self._attached.get(container, {}).pop(process, None)
+        self._drop_empty(container)
 
-    def attached(self, container: Container) -> dict[int, int]:
-        """How often each process of the container that lives has attached, by PID."""
-        return {pid: times for (pid, _), times in self._living(container).items()}
+    def attached(self, container: Container) -> frozenset[Identity]:
+        """The processes of the container that count."""
+        return self._counting(container)
+
+    def containers(self) -> dict[int, Container]:
+        """The containers of the processes that attached, by PID."""
+        return {pid: container for container, known in self._attached.items() for pid, _ in known}
+
+    def has_attached(self, process: Identity) -> bool:
+        return any(process in known for known in self._attached.values())
 
     def living(self) -> dict[int, int]:
         """When each process that attached and lives started, in ticks, by PID."""
-        return {pid: started for container in self._attached for pid, started in self._living(container)}
+        return {
+            pid: started for known in self._attached.values() for pid, started in known if self._lives(pid, started)
+        }
 
     def stalled(self, container: Container) -> None:
         """A process of the container held everybody up: it waits for 4 s, and twice as long each time."""
@@ -76,26 +97,32 @@ class AttachedClients:
         return max(0.0, stalls.until - self._clock()) if stalls else 0.0
 
     def forget_ended(self) -> None:
-        """Containers without a living process, and penalties that are long over."""
+        """Processes that count no more, and penalties that are long over."""
         for container in list(self._attached):
-            self._keep(container, self._living(container))
+            self._counting(container)
         now = self._clock()
         self._stalls = {
             container: stall for container, stall in self._stalls.items() if now - stall.until < LONGEST_PENALTY_SECONDS
         }
 
-    def _living(self, container: Container) -> dict[Identity, int]:
+    def _counting(self, container: Container) -> frozenset[Identity]:
+        """Forgets the others. Open sockets are asked for only where a process has ended."""
         known = self._attached.get(container, {})
-        return {identity: times for identity, times in known.items() if self._lives(identity)}
+        ended = {process: sockets for process, sockets in known.items() if not self._lives(*process)}
+        left = self._are_open(frozenset().union(*ended.values())) if any(ended.values()) else frozenset()
+        for process, sockets in ended.items():
+            known[process] = sockets & left
+            if not known[process]:
+                del known[process]
+        self._drop_empty(container)
+        return frozenset(known)
 
-    def _lives(self, identity: Identity) -> bool:
+    def _lives(self, pid: int, started: int) -> bool:
         try:
-            return self._started(identity[0]) == identity[1]
+            return self._started(pid) == started
         except OSError:
             return True
 
-    def _keep(self, container: Container, living: dict[Identity, int]) -> None:
-        if living:
-            self._attached[container] = living
-        else:
-            self._attached.pop(container, None)
+    def _drop_empty(self, container: Container) -> None:
+        if not self._attached.get(container, True):
+            del self._attached[container]

@@ -22,6 +22,7 @@ from gpushare.mps.attach_protocol import (
     request_message,
 )
 from gpushare.mps.broker.packets import comes_soon, plain, receive, send
+from gpushare.mps.control import context_counts
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import ServedClients
@@ -47,14 +48,15 @@ class BrokeredDaemon:
             with await self._connect() as sock:
                 return await _greeting(sock)
 
-    async def clients(self, server: int | None = None) -> list[int]:
-        """PIDs of that server's clients, or of all servers'. OSError, ProtocolError, TimeoutError."""
+    async def contexts(self) -> dict[int, int]:
+        """How many contexts each client has, by PID; under protocol v3 one each. OSError, ProtocolError,
+        TimeoutError.
+        """
         served = self._served()
         if served is not None:
-            return served
+            return dict.fromkeys(served, 1)
         async with asyncio.timeout(DAEMON_SECONDS):
-            servers = _pids(await self._ask("get_server_list")) if server is None else [server]
-            return [pid for server_pid in servers for pid in _pids(await self._ask(f"get_client_list {server_pid}"))]
+            return context_counts(await self._ask("get_device_client_list"))
 
     def _served(self) -> list[int] | None:
         """The clients of a daemon of protocol v3, at most some seconds ago. ProtocolError: that cannot be read."""
@@ -173,9 +175,3 @@ async def _greeting(sock: socket.socket) -> bytes:
     if not greeting:
         raise ProtocolError("the MPS daemon hung up without a greeting")
     return greeting
-
-
-def _pids(answer: str) -> list[int]:
-    if not all(word.isdecimal() for word in answer.split()):
-        raise ProtocolError(f"the MPS daemon answers with {answer[:64]!r} where PIDs are expected")
-    return [int(word) for word in answer.split()]

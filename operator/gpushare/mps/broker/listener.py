@@ -25,7 +25,7 @@ from gpushare.mps.broker.connections import (
     NoPlace,
     place_for,
 )
-from gpushare.mps.broker.packets import Peer, has_ended, peer_of, pid_of
+from gpushare.mps.broker.packets import Peer, peer_of, pid_of
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import RefusedAttach
 from gpushare.process.procfs import Owner
@@ -63,6 +63,7 @@ class Listener:
         failed: Callable[[OSError], None],
         refused: Callable[[int, AttachDenied], None],
         needs: Callable[[], Mapping[str, int]],
+        peer_of: Callable[[socket.socket], Peer] = peer_of,
     ) -> None:
         self._gpu = gpu
         self._read_owners = read_owners
@@ -70,6 +71,7 @@ class Listener:
         self._failed = failed
         self._refused = refused
         self._needs = needs
+        self._peer_of = peer_of
         self._listener: socket.socket | None = None
         self._inode = 0
         self._greeting = b""
@@ -206,9 +208,10 @@ class Listener:
         task.add_done_callback(partial(self._ended, pod, sock))
 
     def _who(self, sock: socket.socket) -> tuple[Peer, Sequence[Owner]]:
-        peer = peer_of(sock)
+        peer = self._peer_of(sock)
         owners = self._read_owners(peer.pid) or ()
-        return peer, () if has_ended(sock) else owners  # else of whoever has its PID now
+        ended = peer.started is None or self._peer_of(sock) != peer
+        return peer, () if ended else owners  # else of whoever has its PID now
 
     def _note(self, pid: int, pod: str) -> None:
         """The pod of a process, in case that it connects too fast to be looked at again."""

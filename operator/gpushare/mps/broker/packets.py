@@ -13,12 +13,13 @@ from functools import partial
 from typing import TypeVar
 
 from gpushare.mps.attach_protocol import MAX_MESSAGE_BYTES, ProtocolError
+from gpushare.process.procfs import read_start_of_running
 
 T = TypeVar("T")
 _INT_BYTES = array.array("i").itemsize
-_SO_PEERPIDFD = 77
+SO_PEERPIDFD = 77
 """This option is there since Linux 6.5; the socket module does not name it yet."""
-_GONE = (errno.ESRCH, errno.EINVAL)
+_GONE = (errno.ESRCH, errno.EINVAL, errno.ENODATA)
 SOON_SECONDS = 0.001
 """The supervisor gives a turn, and the MPS daemon a socket, in 0.2 to 0.5 ms (H100)."""
 MAX_DESCRIPTORS = 4
@@ -39,10 +40,14 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who connected, as the kernel noted at connect(2): PID in our PID namespace (0 from outside of it), and UID."""
+    """Who connected, as the kernel noted at connect(2): PID in our PID namespace (0 from outside of it), and UID.
+
+    `started`: when the process did, in clock ticks since boot; None: it had ended when it was asked for.
+    """
 
     pid: int
     uid: int
+    started: int | None
 
 
 def pid_of(sock: socket.socket) -> int:
@@ -50,26 +55,53 @@ def pid_of(sock: socket.socket) -> int:
     return int(struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
 
 
-def peer_of(sock: socket.socket) -> Peer:
-    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return Peer(pid, uid)
+def peer_of(sock: socket.socket, option: int = SO_PEERPIDFD) -> Peer:
+    """Call it as soon as the connection is accepted: before Linux 6.5 the process is known by its PID alone, which may
+    be another's once it has ended. Takes one descriptor for a moment; without one the process counts as ended.
 
-
-def has_ended(sock: socket.socket) -> bool:
-    """Tells whether the process that connected has ended: its PID may be another's, and whoever speaks now is another.
-
-    False before Linux 6.5, which cannot say.
+    `option`: the socket option that gives a pidfd of the peer, if the kernel knows it.
     """
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     try:
-        descriptor = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        return Peer(pid, uid, _started(sock, pid, option))
+    except OSError:
+        return Peer(pid, uid, None)
+
+
+def has_ended(sock: socket.socket, peer: Peer, option: int = SO_PEERPIDFD) -> bool:
+    """Tells whether the process that connected has ended: its PID may be another's, and whoever speaks now is someone
+    else. OSError: that is not known now. `option` as in `peer_of`.
+    """
+    return peer.started is None or _started(sock, peer.pid, option) != peer.started
+
+
+def _started(sock: socket.socket, pid: int, option: int) -> int | None:
+    """When the process of a connection started; None: it has ended. OSError: that is not known.
+
+    The PID was its own while it was read, if the process that the pidfd holds has not ended since.
+    """
+    started = read_start_of_running(pid)
+    try:
+        descriptor = _pidfd(sock, pid, option)
     except OSError as error:
-        return error.errno in _GONE
+        if error.errno in _GONE:
+            return None
+        raise
     try:
         ending = select.poll()
         ending.register(descriptor, select.POLLIN)
-        return bool(ending.poll(0))
+        return None if ending.poll(0) else started
     finally:
         os.close(descriptor)
+
+
+def _pidfd(sock: socket.socket, pid: int, option: int) -> int:
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, option)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+    return os.pidfd_open(pid)
 
 
 def comes_soon(sock: socket.socket) -> bool:

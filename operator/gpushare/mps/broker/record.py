@@ -22,6 +22,7 @@ from gpushare.mps.wire import (
     BrokerState,
     RefusedAttach,
     StoppingContainer,
+    UnattachedClient,
 )
 from gpushare.process.procfs import TICKS_PER_SECOND, Owner
 from gpushare.process.restarts import NEVER, Restarts
@@ -54,6 +55,7 @@ class BrokerRecord:
         self.problem = ""
         self.waited = 0
         self._restarts = restarts
+        self.unattached: list[UnattachedClient] = []
         self._gpu = gpu
         self._clock = clock
         self._living = living
@@ -71,15 +73,21 @@ class BrokerRecord:
         self._written: BrokerState | None = None
         self._problems = LogOnChange(LOG)
 
-    def restore(self) -> None:
-        """Takes over from the broker before this one, once: the arrivals of clients that live."""
-        before = None if self._restored else read_model(self._gpu.broker_state, BrokerState).value
+    def restore(self) -> bool:
+        """Takes over from the broker before this one, once: the arrivals of clients that live. False: there was none,
+        or that was done before.
+        """
+        if self._restored:
+            return False
         self._restored = True
+        read = read_model(self._gpu.broker_state, BrokerState)
+        before = read.value
         if before is not None:
             living = self._living()
             # A PID that was given to a later process is not the one that arrived.
             known = [arrival for arrival in before.arrivals if arrival.pid in living]
             self._arrivals = [arrival for arrival in known if arrival.at * TICKS_PER_SECOND >= living[arrival.pid]]
+        return not read.absent
 
     def arrived(self, pid: int, owner: Owner, container: str, *, new: bool) -> None:
         """A connection attached. `new`: the first one of its process."""
@@ -163,6 +171,7 @@ class BrokerRecord:
             arrivals=self._arrivals,
             refusals=list(self._refusals.values()),
             stopping=list(self._stopping.values()),
+            unattached=self.unattached,
         )
         if not self._is_due(state):
             return

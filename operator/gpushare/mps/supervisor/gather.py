@@ -91,12 +91,12 @@ class Gatherer:
         state, gpu_use, answer, error = observed.state, GpuUse(), ControlAnswer.GIVEN, ""
         server: Server | None = None
         clients: tuple[int, ...] | None = None
-        contexts = 0
+        contexts: dict[int, int] = {}
         try:
             server, contexts = self._server(state.server)
             if state.server is not None and (server is None or server.pid != state.server):
                 state = state.server_lost(self._with_log_line(f"MPS server {state.server} ended"))
-            state = replace(state.server_seen(server.pid if server else None), contexts=contexts)
+            state = replace(state.server_seen(server.pid if server else None), contexts=sum(contexts.values()))
             state = self._read_back(state, observed.now) if observed.desired else state
             gpu_use = self._gpu_use(server)
             if server is None:
@@ -121,9 +121,10 @@ class Gatherer:
             gpu_use=gpu_use,
         )
 
-    def _server(self, last: int | None) -> tuple[Server | None, int]:
-        """(the server, number of client contexts). Of several servers, which `-multiuser-server` does not make, the
-        ACTIVE one."""
+    def _server(self, last: int | None) -> tuple[Server | None, dict[int, int]]:
+        """(the server, how many contexts each client has). Of several servers, which `-multiuser-server` does not make,
+        the ACTIVE one.
+        """
         statuses, contexts = self.control.survey(last)
         servers = [Server(pid, status) for pid, status in statuses.items()]
         serving = next((server for server in servers if server.status == "ACTIVE"), next(iter(servers), None))

@@ -28,10 +28,10 @@ from gpushare.mps.supervisor.daemon_process import DaemonProcess, kill_server
 from gpushare.mps.supervisor.decision import POLL_SECONDS, Action, Decision, decide
 from gpushare.mps.supervisor.gather import REREAD_SECONDS, Gatherer
 from gpushare.mps.supervisor.namespaces import Namespaces
-from gpushare.mps.supervisor.observation import DaemonObservation
+from gpushare.mps.supervisor.observation import ControlAnswer, DaemonObservation
 from gpushare.mps.supervisor.state import FAULT_REASONS, SupervisorState, inherited
 from gpushare.mps.supervisor.turns import Terms, TurnServer
-from gpushare.mps.wire import DaemonLimits, DaemonState, DesiredDaemon
+from gpushare.mps.wire import DaemonLimits, DaemonState, DesiredDaemon, ServedClient
 from gpushare.nvml.types import Nvml
 from gpushare.process import users
 
@@ -39,6 +39,7 @@ LOG = logging.getLogger(__name__)
 MESSAGE_CHARACTERS = 1024
 MAX_FAULTED_CLIENTS = 64
 """More than any driver accepts on one GPU."""
+MAX_SERVED_CLIENTS = 256
 TURN_COMMAND_SECONDS = 2.0
 """The time for the commands of a turn, which take a tenth of a millisecond each."""
 
@@ -186,7 +187,8 @@ class GpuSupervisor:
             lost_contexts=kept.lost_contexts,
             faults=kept.faults,
             last_fault=kept.last_fault[:MESSAGE_CHARACTERS],
-            contexts=observed.contexts,
+            contexts=sum(observed.contexts.values()),
+            clients=_clients(observed),
             fault_since=kept.fault_since,
             faulted_clients=_remaining(kept.faulted, observed.clients)[:MAX_FAULTED_CLIENTS],
             stopped=decision.stopped,
@@ -289,6 +291,14 @@ class GpuSupervisor:
         self._namespaces.clear()
         self._process.clean_up()
         return SupervisorState()
+
+
+def _clients(observed: DaemonObservation) -> list[ServedClient] | None:
+    """None: the daemon has not answered."""
+    if observed.answer is not ControlAnswer.GIVEN:
+        return None
+    served = [ServedClient(pid=pid, contexts=contexts) for pid, contexts in sorted(observed.contexts.items())]
+    return served[:MAX_SERVED_CLIENTS]
 
 
 def _remaining(faulted: tuple[int, ...], clients: tuple[int, ...] | None) -> list[int]:

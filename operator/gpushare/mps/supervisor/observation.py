@@ -1,5 +1,6 @@
 """An observation of one GPU's daemon: plain values, the input of `decision`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -54,7 +55,8 @@ class DaemonObservation:
     """One observation. `now` and other times are CLOCK_BOOTTIME seconds.
 
     `desired` None: the daemon has to end. `other_share`: the share whose living supervisor still has a daemon here.
-    `clients`: PIDs; None if not asked, because no decision depends on them. `contexts`: client contexts of the server.
+    `clients`: PIDs; None if not asked, because no decision depends on them. `contexts`: how many each client of the
+    server has, by PID.
     `log_line`: the relevant line of the daemon's log. `remark`: the message of a daemon that is ready.
     """
 
@@ -68,7 +70,7 @@ class DaemonObservation:
     answer_error: str = ""
     server: Server | None = None
     clients: tuple[int, ...] | None = None
-    contexts: int = 0
+    contexts: Mapping[int, int] = field(default_factory=dict)
     gpu_use: GpuUse = field(default_factory=GpuUse)
     link: Link = Link.ABSENT
     log_line: str = ""

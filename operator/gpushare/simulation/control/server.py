@@ -41,12 +41,22 @@ class Session:
         return f"{{PID: {self.pid}, Context ID: {self.context}}}"
 
 
+class AttachedProcess:
+    """A process after `cuInit`: no client yet, and in no list. It is bound to these limits from then on (measured)."""
+
+    def __init__(self, pid: int, threads: float, limit: int | None) -> None:
+        self.pid = pid
+        self.threads = threads
+        self.limit = limit
+
+
 class MpsServer:
     def __init__(self, control: socket.socket, settings: dict[str, Any], log: MpsLog) -> None:
         self.log = log
         self._control = control
         self._settings = settings
         self._sessions: dict[int, Session] = {}
+        self._processes: dict[socket.socket, AttachedProcess] = {}
         self._awaited_end: int | None = None
         self._selector = selectors.DefaultSelector()
         self._driver = open_gpu(settings["visible"], self._on_driver_event)
@@ -169,20 +179,33 @@ class MpsServer:
             self._end_of_sock(sock)
         if "error" in answer:
             sock.close()
+        elif hello.get("init"):
+            self._selector.register(sock, selectors.EVENT_READ, lambda: self._process_readable(sock))
+
+    def _process_readable(self, sock: socket.socket) -> None:
+        try:
+            if sock.recv(LINE_LIMIT):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        del self._processes[sock]
+        self._selector.unregister(sock)
+        sock.close()
 
     def _admit(self, sock: socket.socket, pid: int, hello: Message, handed: Message) -> Message:
         """`handed`: what the daemon said of the client; under MPS v3 its namespace and the limits of that."""
-        if len(self._sessions) >= limits.CLIENT_CEILING:
+        if not hello.get("init") and len(self._sessions) >= limits.CLIENT_CEILING:
             self.log.write(f"Failed to accept new client. Maximum number of clients ({limits.CLIENT_CEILING}) reached.")
             return {"error": UNAVAILABLE}
         if not limits.sees_device(hello.get("visible"), self._gpu["uuid"]):
             return {"error": NO_DEVICE}
-        settings = handed.get("limits") or self._settings
-        # MPS v3: the namespace's percentage overrides the client's own (NVIDIA's documentation).
-        own_threads = None if "limits" in handed and handed["limits"]["threads_set"] else hello.get("threads")
-        threads = limits.client_threads(settings["threads"], own_threads)
-        default = limits.device_limit(settings["memory"], 0, self._gpu["uuid"])
-        limit = limits.client_memory(default, hello.get("memory"), self._gpu["uuid"])
+        process = self._process(pid, hello, handed)
+        if hello.get("init"):
+            self._processes[sock] = process
+            return {}
+        threads, limit = process.threads, process.limit
         admitted = self._driver.ask({"op": "admit", "threads": threads, "limit": limit})
         context = 1 + sum(1 for listed in self._sessions.values() if listed.pid == pid)
         session = Session(sock, pid, context, handed.get("namespace", ""))
@@ -191,6 +214,19 @@ class MpsServer:
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._session_readable(session))
         self._log_admission(session, threads, limit)
         return {**admitted, "minor": self._gpu["minor"], "sms": self._gpu["sms"]}
+
+    def _process(self, pid: int, hello: Message, handed: Message) -> AttachedProcess:
+        """The process of that PID; one that attached to no server, or to another one, as if it attached now."""
+        known = [process for process in self._processes.values() if process.pid == pid]
+        if known and not hello.get("init"):
+            return known[-1]
+        settings = handed.get("limits") or self._settings
+        # MPS v3: the namespace's percentage overrides the client's own (NVIDIA's documentation).
+        own_threads = None if "limits" in handed and handed["limits"]["threads_set"] else hello.get("threads")
+        threads = limits.client_threads(settings["threads"], own_threads)
+        default = limits.device_limit(settings["memory"], 0, self._gpu["uuid"])
+        limit = limits.client_memory(default, hello.get("memory"), self._gpu["uuid"])
+        return AttachedProcess(pid, threads, limit)
 
     def _log_admission(self, session: Session, threads: float, limit: int | None) -> None:
         """Together with the lines at its end about 1.7 KB for each client, as much as the real server writes."""
@@ -222,6 +258,7 @@ class MpsServer:
         self._forget(session)
 
     def _end_of_sock(self, sock: socket.socket) -> None:
+        self._processes.pop(sock, None)
         for session in [candidate for candidate in self._sessions.values() if candidate.sock is sock]:
             self._forget(session)
 

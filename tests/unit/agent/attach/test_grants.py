@@ -16,7 +16,7 @@ from gpushare.mps.files import MAX_BYTES
 from gpushare.mps.wire import ClientGrant, GpuGrants, encode
 from tests.unit.agent.observed_pods import UUID, container, container_id, pod, share
 
-GRANTED = ClientGrant(threads=25, memory_mib=4096, processes=2)
+GRANTED = ClientGrant(threads=25, memory_mib=4096, processes=2, contexts=8)
 """What `observed_pods.GRANT` is for each process."""
 HERE = ("a", UUID)
 PLAIN = container("plain", share=None, grant=None)
@@ -67,13 +67,13 @@ def test_only_a_container_with_a_slot_gets_its_grant() -> None:
         ("a claim's grant is the one that it was prepared with",
          holders(pod(1, container(share=None, grant=None)), places={("pod-1", "app"): HERE},
                  claimed={"app": Grant("a", 7, 700, 1, 0)}),
-         {"pod-1": {"app": ClientGrant(threads=7, memory_mib=700, processes=1)}}),
+         {"pod-1": {"app": ClientGrant(threads=7, memory_mib=700, processes=1, contexts=4)}}),
         ("a pod that the webhook missed has the share's default",
          holders(pod(1, container(grant=None)), places={("pod-1", "app"): HERE}),
-         {"pod-1": {"app": ClientGrant(threads=25, memory_mib=16384, processes=1)}}),
+         {"pod-1": {"app": ClientGrant(threads=25, memory_mib=16384, processes=1, contexts=4)}}),
         ("a grant for another share is none of this one's",
          holders(pod(1, container(grant=Grant("b", 90, 90_000, 9, 0))), places={("pod-1", "app"): HERE}),
-         {"pod-1": {"app": ClientGrant(threads=25, memory_mib=16384, processes=1)}}),
+         {"pod-1": {"app": ClientGrant(threads=25, memory_mib=16384, processes=1, contexts=4)}}),
         ("a pod that has ended starts nothing",
          holders({**pod(), "status": {"phase": "Failed"}}, places={("pod-1", "app"): HERE}), {}),
         ("an ordinary init container has a part of the GPU that its pod holds",

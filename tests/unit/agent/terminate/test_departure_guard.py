@@ -33,6 +33,7 @@ class World(Node):
             clock=lambda: self.now,
             wall=lambda: WALL + self.now,
             proc=proc,
+            served=lambda uuid: self.listed[uuid],
         )
 
     def show(self, *pods: Any) -> None:
@@ -73,6 +74,16 @@ async def test_a_client_that_catches_sigterm_is_left_until_2_s_before_its_end(wo
     assert await world.at(1, pod(1, grace=30)) == []
     assert await world.at(28.9) == []
     assert await world.at(29) == [10]
+
+
+async def test_a_client_under_a_forged_pid_is_ended_by_the_pid_that_it_sent(world: World) -> None:
+    """NVML shows process 11, and the MPS server lists process 10 of the same pod in its place."""
+    world.client(11, 1)
+    world.client(10, 1)
+    world.listed["GPU-0"].remove(11)
+    world.true = {10: 11}
+    await world.at(0, pod(1))
+    assert await world.at(1, pod(1, grace=30)) == [10]
 
 
 async def test_without_grace_every_client_is_ended_at_once(world: World) -> None:

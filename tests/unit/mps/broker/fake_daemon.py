@@ -1,9 +1,11 @@
 """An MPS daemon's side of the socket `control`, as measured on driver 580, for the tests of the broker."""
 
+import errno
 import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -62,8 +64,11 @@ class FakeDaemon:
         while True:
             try:
                 sock, _ = self._listener.accept()
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno != errno.EMFILE:  # a test took this process' descriptors from the broker
+                    return
+                time.sleep(0.01)
+                continue
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
@@ -94,8 +99,9 @@ class FakeDaemon:
         self.before_answering(command)
         if command.startswith("get_server_status") and not self._server_free.wait(10):
             return
-        answers = {"get_server_list": [SERVER], f"get_client_list {SERVER}": self.clients}
-        text = "\n".join(str(pid) for pid in answers.get(command, ()))
+        rows = [f"{pid}.{self.clients[:number].count(pid) + 1}" for number, pid in enumerate(self.clients)]
+        answers = {"get_server_list": [str(SERVER)], "get_device_client_list": ["[0] 00:00.0, NVIDIA H200", *rows]}
+        text = "\n".join(answers.get(command, ()))
         if text:
             sock.send(bytes(4) + text.encode())
         sock.send(END_OF_ANSWER)

@@ -33,8 +33,8 @@ class Program:
         self.read.append("server")
         return 50.0, 8192, 0
 
-    def survey(self, last: Any) -> tuple[dict[int, str], int]:
-        return {501: "ACTIVE"}, 0
+    def survey(self, last: Any) -> tuple[dict[int, str], dict[int, int]]:
+        return {501: "ACTIVE"}, {}
 
 
 def gatherer(path: Path, program: Program, protocol: MpsProtocol = MpsProtocol.V2) -> Any:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.api import names
+from gpushare.grant.model import most_contexts
 from localcluster.kubectl import Object
 from measurements.gpu.stack.suite import Findings
 from measurements.gpu.stack.suites import parts
@@ -85,7 +86,7 @@ def measure(harness: Harness, findings: Findings) -> None:
         with findings.phase("debugger"):
             findings.figures["debugger"] = _debugger(tenant)
         with findings.phase("all contexts"):
-            findings.figures["all_contexts"] = _all_contexts(harness, share, tenant, findings)
+            findings.figures["all_contexts"] = _all_contexts(tenant, findings)
         with findings.phase("the neighbour"):
             _unhurt(harness, share, tenant, neighbour, before, findings)
         share.apply(**options, enforcement="Terminate")
@@ -224,23 +225,20 @@ def _debugger(tenant: Tenant) -> list[dict[str, Any]]:
     return [line for line in tenant.log("debugger") if line["event"] != "over"]
 
 
-def _all_contexts(harness: Harness, share: Share, tenant: Tenant, findings: Findings) -> dict[str, Any]:
-    """One container takes all contexts of the driver. Returns the effect on free slots."""
+def _all_contexts(tenant: Tenant, findings: Findings) -> dict[str, Any]:
+    """One container takes as many contexts as it gets. Another one starts beside it."""
     tenant.start(_pod(tenant, "contexts", {"way": "contexts", "hold": 2 * HOLD_SECONDS}))
     made = tenant.wait_event("contexts", "contexts")
-    wait_until(
-        "the full table is told",
-        lambda: "ClientTableFull" in share.condition("DaemonsReady").get("message", ""),
-        TOLD_SECONDS,
-        share.condition,
+    findings.expect(
+        "one container gets its part of the contexts and no more", made["made"] == most_contexts(1, PER_GPU)
     )
-    wait_until("free slots are withdrawn", lambda: harness.capacity(SHARE) < PER_GPU, TOLD_SECONDS)
-    free = harness.capacity(SHARE)
+    wait_until("it is told", lambda: "AttachRefused" in parts.reasons(tenant, "contexts"), TOLD_SECONDS)
+    tenant.start(tenant.pod("beside", SHARE, "limits", "--throughput", "0"))
+    beside = tenant.wait_event("beside", "limits", 60)
+    findings.expect("another container starts beside it", beside["problems"] == [])
     tenant.wait_event("contexts", "over", 60)
-    tenant.delete_pods("contexts")
-    share.wait_capacity(PER_GPU)
-    findings.expect("a full client table lets no further container in", free < PER_GPU)
-    return {"made": made["made"], "error": made["error"], "slots_meanwhile": free}
+    tenant.delete_pods("contexts", "beside")
+    return {"made": made["made"], "error": made["error"], "told": parts.reasons(tenant, "contexts")}
 
 
 def _terminated(tenant: Tenant, findings: Findings) -> dict[str, Any]:

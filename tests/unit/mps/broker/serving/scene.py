@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from gpushare.mps.broker.broker import serve
 from gpushare.mps.files import read_model
@@ -50,9 +51,10 @@ async def serving(
     share: str = SHARE,
     owners: Callable[[int], Sequence[Owner] | None] = mine,
     clock: Callable[[], float] = lambda: 7.0,
+    **options: Any,
 ) -> AsyncIterator[None]:
-    """The broker of the MPS pod of `share`, as its process runs it."""
-    running = asyncio.create_task(serve(gpu.path.parent, share, clock, owners))
+    """The broker of the MPS pod of `share`, as its process runs it. `options`: further ones of `serve`."""
+    running = asyncio.create_task(serve(gpu.path.parent, share, clock, owners, **options))
     try:
         yield
     finally:

@@ -1,6 +1,7 @@
 """What passes between a client and the daemon, and when there is a socket at all."""
 
 import asyncio
+import math
 import os
 import socket
 import sys
@@ -57,21 +58,21 @@ async def test_the_daemon_sees_the_brokers_credentials(gpu: GpuDir, broker: None
     assert set(daemon.uids) == {os.geteuid()}
 
 
-async def test_no_command_reaches_the_daemon_not_even_its_request(
-    gpu: GpuDir, broker: None, daemon: FakeDaemon
-) -> None:
-    before = len(daemon.heard)
+async def test_no_command_reaches_the_daemon_not_even_its_request(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    async with serving(gpu, look_seconds=math.inf):  # none of the broker's own commands
+        await until(gpu.attach_control.exists)
+        before = len(daemon.heard)
 
-    def command() -> bytes:
-        with connect(gpu.attach_control) as sock:
-            assert sock.recv(64) == GREETING
-            sock.send(CREDENTIALS)
-            sock.send(COMMAND)
-            return sock.recv(64)
+        def command() -> bytes:
+            with connect(gpu.attach_control) as sock:
+                assert sock.recv(64) == GREETING
+                sock.send(CREDENTIALS)
+                sock.send(COMMAND)
+                return sock.recv(64)
 
-    assert await asyncio.to_thread(command) == b""
-    assert len(daemon.heard) == before
-    await until(lambda: [reason for reason, _, _ in refusals(gpu)] == [RefusedAttach.COMMAND])
+        assert await asyncio.to_thread(command) == b""
+        assert len(daemon.heard) == before
+        await until(lambda: [reason for reason, _, _ in refusals(gpu)] == [RefusedAttach.COMMAND])
 
 
 @pytest.mark.parametrize(

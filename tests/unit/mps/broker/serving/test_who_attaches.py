@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from gpushare.mps.broker.broker import RETRY_SECONDS, USUAL_ATTACHES
+from gpushare.mps.broker import packets
+from gpushare.mps.broker.broker import RETRY_SECONDS
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
@@ -29,6 +31,7 @@ from tests.unit.mps.broker.fake_daemon import (
 )
 from tests.unit.mps.broker.serving.scene import (
     GRANT,
+    ME,
     MINE,
     POD,
     Processes,
@@ -113,9 +116,9 @@ async def test_an_ended_process_attaches_no_more_to_its_server(
 async def test_a_process_ended_during_its_attach_is_refused(
     gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
-    """A third attach, such as the first of its next program: the daemon is asked for its clients."""
+    """The daemon is asked for its clients, and meanwhile for the end of this one."""
     process, server = (processes.start(gpu.attach_control) for _ in range(2))
-    assert [await process.attach() for _ in range(USUAL_ATTACHES)] == ["in"] * USUAL_ATTACHES
+    assert [await process.attach() for _ in range(2)] == ["in"] * 2
     daemon.before_answering = lambda _: note_termination(gpu, process.pid, server.pid)
     assert await process.attach() == "refused"
     await until(lambda: refusals(gpu) == [(RefusedAttach.ENDED, "app", 1)])
@@ -176,33 +179,44 @@ def connected_by_another(path: Path) -> tuple[socket.socket, "subprocess.Popen[b
     return sock, subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[sock.fileno()])
 
 
-async def test_a_connection_whose_maker_has_ended_lets_nobody_in(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+OPTIONS = (packets.SO_PEERPIDFD, 30_000)
+"""The option that gives a pidfd of the peer, and one that no kernel knows, as none before 6.5 knows the first."""
+kernels = pytest.mark.parametrize("option", OPTIONS, ids=["Linux 6.5", "before"])
+
+
+@kernels
+async def test_a_connection_whose_maker_has_ended_lets_nobody_in(gpu: GpuDir, daemon: FakeDaemon, option: int) -> None:
     """Its process would count no more, so that any number of others could come by such connections."""
-    sock, maker = connected_by_another(gpu.attach_control)
-    with sock:
-        await until(lambda: has_connected(sock))
-        assert await asyncio.to_thread(sock.recv, 64) == GREETING
-        await asyncio.to_thread(maker.communicate)
-        sock.send(CREDENTIALS)
-        sock.send(ATTACH)
-        assert await asyncio.to_thread(sock.recv, 64) == b""
-    assert daemon.attaches == 0
-    await until(lambda: refusals(gpu) == [(RefusedAttach.PROTOCOL, "app", 1)])
+    async with serving(gpu, peer_option=option):
+        await until(gpu.attach_control.exists)
+        sock, maker = connected_by_another(gpu.attach_control)
+        with sock:
+            await until(lambda: has_connected(sock))
+            assert await asyncio.to_thread(sock.recv, 64) == GREETING
+            await asyncio.to_thread(maker.communicate)
+            sock.send(CREDENTIALS)
+            sock.send(ATTACH)
+            assert await asyncio.to_thread(sock.recv, 64) == b""
+        assert daemon.attaches == 0
+        await until(lambda: refusals(gpu) == [(RefusedAttach.PROTOCOL, "app", 1)])
 
 
+@kernels
 async def test_a_maker_that_has_ended_before_it_was_accepted_is_nobody(
-    gpu: GpuDir, broker: None, daemon: FakeDaemon
+    gpu: GpuDir, daemon: FakeDaemon, option: int
 ) -> None:
     """Its PID may be that of another container's process by then."""
-    sock, maker = connected_by_another(gpu.attach_control)
-    with sock:
-        maker.communicate()  # while the broker, in this very thread, cannot accept
-        assert await asyncio.to_thread(sock.recv, 64) == GREETING
-        sock.send(CREDENTIALS)
-        sock.send(ATTACH)
-        assert await asyncio.to_thread(sock.recv, 64) == b""
-    assert daemon.attaches == 0
-    await until(lambda: refusals(gpu) == [(RefusedAttach.NO_GRANT, "", 1)])
+    async with serving(gpu, peer_option=option):
+        await until(gpu.attach_control.exists)
+        sock, maker = connected_by_another(gpu.attach_control)
+        with sock:
+            maker.communicate()  # while the broker, in this very thread, cannot accept
+            assert await asyncio.to_thread(sock.recv, 64) == GREETING
+            sock.send(CREDENTIALS)
+            sock.send(ATTACH)
+            assert await asyncio.to_thread(sock.recv, 64) == b""
+        assert daemon.attaches == 0
+        await until(lambda: refusals(gpu) == [(RefusedAttach.NO_GRANT, "", 1)])
 
 
 def has_connected(sock: socket.socket) -> bool:
@@ -213,18 +227,106 @@ def has_connected(sock: socket.socket) -> bool:
     return True
 
 
-async def test_a_process_attaches_no_more_clients_than_granted(
+async def let_in_by(gpu: GpuDir) -> socket.socket | None:
+    """What a process gets that another one lets in, which connects and ends; None: it is refused."""
+    sock, maker = connected_by_another(gpu.attach_control)
+    with sock:
+        await until(lambda: has_connected(sock))
+        passed = await asyncio.to_thread(speak, sock)
+    await asyncio.to_thread(maker.communicate)
+    return passed
+
+
+def speak(sock: socket.socket) -> socket.socket | None:
+    assert sock.recv(64) == GREETING
+    sock.send(CREDENTIALS)
+    sock.send(ATTACH)
+    message, descriptors, _, _ = socket.recv_fds(sock, 64, 1)
+    if not message:
+        return None
+    sock.send(bytes(4))
+    passed = socket.socket(fileno=descriptors[0])
+    passed.send(CREDENTIALS)
+    assert passed.recv(64) == HELLO
+    return passed
+
+
+@kernels
+async def test_of_twelve_whom_helpers_let_in_two_get_in_where_two_may(
+    gpu: GpuDir, daemon: FakeDaemon, option: int
+) -> None:
+    """Each helper connects, lives until that attach is done and ends. The server lists nobody yet."""
+    async with serving(gpu, peer_option=option):
+        await until(gpu.attach_control.exists)
+        passed = [await let_in_by(gpu) for _ in range(12)]
+        assert [sock is not None for sock in passed] == [True, True] + [False] * 10
+        await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_PROCESSES, "app", 10)])
+        first, second = passed[:2]
+        assert first
+        assert second
+        first.close()
+        third = await let_in_by(gpu)
+        assert third is not None, "who was let in has hung up"
+        for sock in (second, third):
+            sock.close()
+
+
+async def test_whom_the_server_lists_counts_also_if_it_never_attached(
     gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
-    """It hands its connections to others. The server lists those who speak on them."""
     others = [processes.start(gpu.attach_control).pid for _ in range(2)]
-    for _ in range(2):
-        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+    assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
     daemon.clients = [os.getpid(), others[0]]
     assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO, "one more context"
     daemon.clients = others
     assert await asyncio.to_thread(attach, gpu.attach_control) == b""
     await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_PROCESSES, "app", 1)])
+
+
+async def test_whom_the_server_lists_and_who_never_attached_is_told(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    async with serving(gpu, look_seconds=0.0):
+        await until(gpu.attach_control.exists)
+        attached, never = (processes.start(gpu.attach_control) for _ in range(2))
+        assert await attached.attach() == "in"
+        daemon.clients = [attached.pid, never.pid]
+        await until(lambda: [client.pid for client in state(gpu).unattached] == [never.pid])
+        [told] = state(gpu).unattached
+        assert (told.pod_uid, told.container_id, told.started) == (POD, ME.container_id, read_start_time(never.pid))
+        assert await never.attach() == "in", "it attaches after all"
+        await until(lambda: state(gpu).unattached == [])
+
+
+async def test_who_runs_when_a_broker_starts_is_taken_for_attached(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    """The broker before it may have let it in a moment ago: the server lists it a moment later."""
+    async with serving(gpu):
+        await until(gpu.broker_state.exists)
+    async with serving(gpu, look_seconds=0.0):
+        await until(lambda: state(gpu).listening)
+        daemon.clients = [processes.start(gpu.attach_control).pid]
+        asked = len(daemon.commands)
+        await until(lambda: len(daemon.commands) > asked + 4)
+        assert state(gpu).unattached == []
+
+
+async def test_a_container_has_no_more_contexts_than_it_may(
+    gpu: GpuDir, broker: None, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    grant = replace(GRANT, contexts=3)
+    write_model(gpu.grants, grants(pod(POD, GrantedContainer(name="app", id=ME.container_id, grant=grant))))
+    client = processes.start(gpu.attach_control)
+    for _ in range(5):
+        assert await client.attach() == "in", "each context was destroyed again"
+    daemon.clients = [client.pid] * 2
+    assert await client.attach() == "in"
+    daemon.clients = [client.pid] * 3
+    assert await client.attach() == "refused"
+    await until(lambda: refusals(gpu) == [(RefusedAttach.TOO_MANY_CONTEXTS, "app", 1)])
+    daemon.clients = [client.pid] * 2
+    assert await client.attach() == "in"
 
 
 async def test_a_broker_that_starts_on_a_closed_gpu_counts_the_clients_that_run(
