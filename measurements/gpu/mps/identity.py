@@ -269,7 +269,7 @@ def forged(setup: Stand, library: str, how: str) -> dict[str, Any]:
     neighbour = Program(CLIENT, "all", setup.direct)
     outcome["neighbour_starts"] = [neighbour.ask(verb)["error"] for verb in ("init", "create")]
     lists.names[neighbour.pid] = "neighbour"
-    command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    command = ["unshare", "--user", "--map-root-user", "--pid", "--mount-proc", "--fork", "--kill-child"]
     process = subprocess.Popen(
         [*command, sys.executable, "-c", FORGER, "--pod=all", CLIENT, how, library], env=setup.direct,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, user=1000, group=1000,

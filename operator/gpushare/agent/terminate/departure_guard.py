@@ -46,6 +46,8 @@ SLOW_RESCAN_SECONDS = 2.0
 FAST_SECONDS = 5.0
 """The fast pace holds this long after a departure began, and this long about the moment of termination."""
 
+UNKNOWN = 0
+"""The fatal ancestor of a process whose ancestors cannot be read."""
 Departures = Mapping[str, Sequence[Departure]]
 """Departures by pod uid."""
 
@@ -53,7 +55,7 @@ Departures = Mapping[str, Sequence[Departure]]
 @dataclass(frozen=True, slots=True)
 class DepartingClient:
     """A client process of a departing pod. `signals`: which its container may be stopped with, by name. `catches`:
-    whether it has handlers for all of them. `fatal_ancestor`: PID of the process whose end would kill it.
+    whether it has handlers for all of them. `fatal_ancestor`: PID of the process whose end would kill it, or UNKNOWN.
     """
 
     process: Process
@@ -167,12 +169,16 @@ class DepartureGuard:
         catches = all(number is not None and process.catches(number) for number in numbers)
         if not catches:
             return DepartingClient(process, owner, departure, names, catches)
-        fatal = (
-            processes.fatal_ancestor(processes.ancestors(process.pid, owner, number, self._proc))
-            for number in numbers
-            if number is not None
-        )
-        return DepartingClient(process, owner, departure, names, catches, next((pid for pid in fatal if pid), None))
+        fatal = (self._fatal_ancestor(process, owner, number) for number in numbers if number is not None)
+        found = next((pid for pid in fatal if pid is not None), None)
+        return DepartingClient(process, owner, departure, names, catches, found)
+
+    def _fatal_ancestor(self, process: Process, owner: Owner, number: int) -> int | None:
+        """Whoever's ancestors are not known is not trusted to outlive them, and hides nobody else's departure."""
+        try:
+            return processes.fatal_ancestor(processes.ancestors(process.pid, owner, number, self._proc))
+        except OSError:
+            return UNKNOWN
 
 
 def pause(departures: Departures, now: float) -> float | None:
@@ -192,8 +198,10 @@ def _request(uuid: Uuid, client: DepartingClient) -> TerminationRequest:
     container = f"container {name}" if name else "an unknown container"
     caught = " and ".join(client.signals)
     why = f"catches {caught} but its time is over" if client.catches else f"does not catch {caught}"
-    if client.fatal_ancestor is not None:
-        stop = " or ".join(client.signals)
+    stop = " or ".join(client.signals)
+    if client.fatal_ancestor == UNKNOWN:
+        why = f"may depend on a process that dies of {stop}: its ancestors could not be read"
+    elif client.fatal_ancestor is not None:
         why = f"would be killed as soon as process {client.fatal_ancestor}, which it depends on, dies of {stop}"
     return TerminationRequest(
         TerminationReason.DEPARTURE,

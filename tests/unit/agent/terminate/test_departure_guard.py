@@ -120,6 +120,19 @@ async def test_a_client_that_its_parent_would_take_along_is_ended_at_once(world:
     assert "would be killed as soon as process 9, which it depends on, dies of SIGTERM" in world.event().note
 
 
+async def test_unreadable_ancestors_end_their_client_and_hide_no_other(world: World) -> None:
+    world.client(9, 1)
+    world.listed["GPU-0"].remove(9)
+    (world.proc / "9/status").unlink()
+    (world.proc / "9/status").mkdir()
+    world.client(10, 1, catches=True, parent=9)
+    world.client(11, 2)
+    await world.at(0, pod(1), pod(2))
+    assert await world.at(1, pod(1, grace=30), pod(2, grace=30)) == [10, 11]
+    notes = [world.events.get_nowait().note for _ in range(2)]
+    assert any("its ancestors could not be read" in note for note in notes)
+
+
 async def test_later_clients_of_the_pod_and_those_on_other_gpus_are_ended_too(world: World) -> None:
     world.client(10, 1)
     world.client(11, 1)
