@@ -42,7 +42,7 @@ REQUIRED = (
 )
 PACKAGES = ("api", "controller", "grant", "kube", "kubectl", "messages", "mps", "planner")
 """Below operator/gpushare."""
-MODULES = ("__init__.py",)
+MODULES = ("__init__.py", "process/__init__.py", "process/event_loop.py")
 """Below operator/gpushare, of packages that are not taken whole."""
 PROGRAM = "kubectl-gpushare"
 LEFT_OUT = ("*.pyi", "*.typed", "_yaml*", "*.dist-info", "__pycache__", "mypy.py", "v1")
@@ -82,6 +82,7 @@ def build(platform: str, version: str, output: Path) -> Path:
             source = REPOSITORY / "operator" / "gpushare" / package
             shutil.copytree(source, inside / "gpushare" / package, ignore=shutil.ignore_patterns("__pycache__"))
         for name in MODULES:
+            (inside / "gpushare" / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(REPOSITORY / "operator" / "gpushare" / name, inside / "gpushare" / name)
         _add_distributions(platform, inside, Path(scratch))
         about = inside / f"gpushare-{version}.dist-info" / "METADATA"

@@ -13,7 +13,7 @@ from gpushare.agent.dra.users import uses
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
 from gpushare.agent.node_cache import NodeCache
-from gpushare.agent.observe.usage import ServedClients, TakenGpu
+from gpushare.agent.observe.usage import ListedClients, TakenGpu
 from gpushare.agent.podresources.holdings import ContainerName, KubeletView, ShareGpu
 from gpushare.agent.podresources.reader import KubeletReader
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
@@ -111,10 +111,10 @@ class Readings:
             yield uuid, TakenGpu(gpu.share, None, frozenset(holders.get(uuid, ())))
 
 
-def _served(item: DaemonFiles) -> tuple[ServedClients | None, float]:
+def _served(item: DaemonFiles) -> tuple[ListedClients | None, float]:
     """Whom the GPU's MPS server lists, and when the supervisor read that. None: not known, as while it is in FAULT."""
     state, unattached = item.state, item.broker.unattached if item.broker is not None else ()
     if state is None or state.clients is None or not state.ready:
         return None, 0.0
     contexts = {client.pid: client.contexts for client in state.clients}
-    return ServedClients(contexts, frozenset((client.pid, client.started) for client in unattached)), state.heartbeat
+    return ListedClients(contexts, frozenset((client.pid, client.started) for client in unattached)), state.heartbeat

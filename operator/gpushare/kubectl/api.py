@@ -42,7 +42,7 @@ _HEAD = re.compile(rb'\{"kind":"\w+","apiVersion":"[\w./]+","metadata":(\{[^{}]*
 """How a list of one of Kubernetes' own kinds begins. That of a defined kind has its metadata at the end."""
 
 
-class TooLargeError(UnreachableError):
+class AnswerTooLargeError(UnreachableError):
     """An answer has more bytes than its reader takes. `beginning`: the first of them."""
 
     def __init__(self, path: str, most: int, beginning: bytes) -> None:
@@ -61,7 +61,8 @@ class ListPage:
 
 class ApiReader:
     """Each request has a connection of its own, so it is safe to use from many threads. What is asked raises KubeError
-    where the API server refuses, UnreachableError where it does not answer, and TooLargeError where it says too much.
+    where the API server refuses, UnreachableError where it does not answer, and AnswerTooLargeError where it says
+    too much.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class ApiReader:
             query = {**selectors, "limit": str(limit), **({"continue": token} if token else {})}
             try:
                 body = self.get(path, query, MOST_OBJECT_BYTES if limit == 1 else PAGE_BYTES)
-            except TooLargeError as error:
+            except AnswerTooLargeError as error:
                 if limit > 1:
                     limit = max(1, limit // 8)
                     continue
@@ -159,7 +160,7 @@ class ApiReader:
         with self._answer(method, path, query, body, content, self._seconds) as response:
             text = response.read(most + 1)
         if len(text) > most:
-            raise TooLargeError(path, most, text[:CHUNK_BYTES])
+            raise AnswerTooLargeError(path, most, text[:CHUNK_BYTES])
         return text
 
     @contextmanager
@@ -200,7 +201,7 @@ def _refuse(response: HTTPResponse) -> NoReturn:
     raise of_answer(response.status, response.read(MOST_REFUSAL_BYTES).decode(errors="replace"))
 
 
-def _metadata(error: TooLargeError) -> Object:
+def _metadata(error: AnswerTooLargeError) -> Object:
     """The metadata of a list whose one object is too large. Raises `error` where they are not at its beginning."""
     head = _HEAD.match(error.beginning)
     if head is None:

@@ -26,19 +26,17 @@ _ANNOTATIONS = (ANNOTATION_THREADS, ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT)
 _LEAST_LIKENESS = 0.5
 """Low, since there are two to choose from: `mem` means `memory`."""
 _FIRST_DEVICE = "0"
-_PROFILES = ("RuntimeDefault", "Localhost")
 
 
 def pod_warnings(pod: Mapping[str, Any], asking: Sequence[Container], data: AdmissionData) -> tuple[str, ...]:
     """The warnings of a pod that is not refused. `asking`: its containers that ask for a part of a GPU."""
     annotations = mapped(mapped(pod, "metadata"), "annotations")
     seconds = int(grace_period_seconds(pod))
-    profile = _seccomp_profile(mapped(pod, "spec"))
-    return tuple(islice(_warnings(annotations, seconds, profile, asking, data), MOST_WARNINGS))
+    return tuple(islice(_warnings(annotations, seconds, asking, data), MOST_WARNINGS))
 
 
 def _warnings(
-    annotations: Mapping[str, Any], seconds: int, profile: Any, asking: Sequence[Container], data: AdmissionData
+    annotations: Mapping[str, Any], seconds: int, asking: Sequence[Container], data: AdmissionData
 ) -> Iterator[str]:
     yield from _annotation_warnings(annotations, asking)
     if not asking:
@@ -52,17 +50,6 @@ def _warnings(
     for container in asking:
         yield from _hook_warnings(container)
         yield from _device_warnings(container)
-        if (_seccomp_profile(container.body) or profile) not in _PROFILES:
-            yield (
-                f"{container.field}.securityContext.seccompProfile: without RuntimeDefault a program can hide who it is"
-                " in namespaces of its own, and its end in mid-kernel ends all clients of its GPU; set it, unless the"
-                " kubelet does (seccompDefault)"
-            )
-
-
-def _seccomp_profile(spec: Mapping[str, Any]) -> Any:
-    """The type of the profile of a pod or container; None: it names none."""
-    return mapped(mapped(spec, "securityContext"), "seccompProfile").get("type")
 
 
 def _annotation_warnings(annotations: Mapping[str, Any], asking: Sequence[Container]) -> Iterator[str]:

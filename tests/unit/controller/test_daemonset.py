@@ -57,7 +57,7 @@ def with_capabilities(*added: str) -> dict[str, Any]:
     }
 
 
-def test_its_containers_may_pass_descriptors_and_the_broker_become_another_user(pod: dict[str, Any]) -> None:
+def test_its_containers_may_pass_descriptors_and_the_broker_its_user(pod: dict[str, Any]) -> None:
     supervisor, broker = pod["containers"]
     assert supervisor["securityContext"] == with_capabilities("SYS_RESOURCE")
     assert broker["securityContext"] == with_capabilities("SYS_RESOURCE", "SETUID", "SETGID")

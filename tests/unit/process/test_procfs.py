@@ -128,7 +128,7 @@ PARTS = st.sampled_from(["/", ":", f"pod{UID}", f"kubepods-pod{UID.replace('-', 
 
 
 @given(st.lists(PARTS | CGROUP, max_size=12).map("".join))
-def test_any_text_of_a_cgroup_names_pods_by_uids_and_containers_by_ids_or_nothing(text: str) -> None:
+def test_any_text_of_a_cgroup_names_pods_and_containers_or_nothing(text: str) -> None:
     for owner in owners_of(text):
         assert len(owner.pod_uid) in (32, 36)
         assert set(owner.pod_uid) <= set("0123456789abcdef-")

@@ -32,7 +32,6 @@ def warnings(
     )
     data = AdmissionData("shop", {}, {"inference": share}, ["inference"], "gpushare-system", claims or {})
     listed = list(containers) or [client()]
-    spec.setdefault("securityContext", {"seccompProfile": {"type": "RuntimeDefault"}})
     pod = {"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": listed, **spec}}
     answer = admit_pod(pod, data)
     assert isinstance(answer, Admitted), answer
@@ -123,25 +122,6 @@ def test_a_variable_that_may_hide_the_gpu_is_named(variable: dict[str, Any], val
     )
 
 
-@pytest.mark.parametrize(
-    ("of_pod", "of_container", "warned"),
-    [
-        (None, None, True),
-        ("Unconfined", None, True),
-        ("RuntimeDefault", "Unconfined", True),
-        ("RuntimeDefault", None, False),
-        (None, "RuntimeDefault", False),
-        ("Unconfined", "Localhost", False),
-    ],
-)
-def test_a_client_without_a_seccomp_profile_is_warned_about(of_pod: Any, of_container: Any, warned: bool) -> None:
-    def context(profile: str | None) -> dict[str, Any]:
-        return {"seccompProfile": {"type": profile}} if profile else {}
-
-    told = warnings(client(securityContext=context(of_container)), securityContext=context(of_pod))
-    assert [line.startswith("spec.containers[0].securityContext.seccompProfile:") for line in told] == [True] * warned
-
-
 def test_the_first_device_is_the_containers_gpu() -> None:
     assert warnings(environment(value="0")) == ()
 
@@ -168,8 +148,7 @@ def test_what_we_add_ourselves_is_not_warned_about() -> None:
         {"metadata": {"name": "inference"}, "spec": {"clients": {"perGpu": 8, "memory": {"default": "8Gi"}}}}
     )
     data = AdmissionData("shop", {}, {"inference": share}, ["inference"], "gpushare-system")
-    profile = {"seccompProfile": {"type": "RuntimeDefault"}}
-    pod: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [client()], "securityContext": profile}}
+    pod: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [client()]}}
     answer = admit_pod(pod, data)
     assert isinstance(answer, Admitted)
     for change in answer.changes:

@@ -129,7 +129,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class ServedClients:
+class ListedClients:
     """Whom the GPU's MPS server lists. `contexts`: how many each has, by the PID that it sent. `unattached`: those who
     never attached, by the attach broker. `named`: those that NVML does not list as clients; one that has ended
     has no start time (0).
@@ -159,7 +159,7 @@ class Reading:
     """The GPU is given whole: `Usage.slot` says whether the container has it, and there is no grant."""
     cdi_on: bool = False
     """A container of the node has the mounts of its slot."""
-    served: ServedClients | None = None
+    served: ListedClients | None = None
     """None: it is not known now."""
 
     @property
@@ -179,7 +179,7 @@ class TakenGpu:
     share: ShareName
     server_pid: int | None
     holders: frozenset[ContainerName] | None = None
-    served: ServedClients | None = None
+    served: ListedClients | None = None
     served_at: float = 0.0
 
 
@@ -208,7 +208,7 @@ def reading(
     holders: frozenset[ContainerName] | None = None,
     free_mib: int | None = None,
     cdi_on: bool = False,
-    served: ServedClients | None = None,
+    served: ListedClients | None = None,
 ) -> Reading:
     """Pure. `pods`: from `pods_by_cgroup_uid`. `gpu_share`: the share of today; None: it is not known. `holders`: of a
     GPU that is given whole. `free_mib`, `cdi_on`, `served`: see Reading.
@@ -340,7 +340,7 @@ class UsageReader:
             listed[uuid] = [item for item in (*clients, *others) if item is not None]
         return listed
 
-    def _read_served(self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, TakenGpu]) -> dict[Uuid, ServedClients]:
+    def _read_served(self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, TakenGpu]) -> dict[Uuid, ListedClients]:
         """Blocks. Whom the MPS servers list, as far as that is known."""
         served = {}
         for uuid, gpu in taken.items():

@@ -54,21 +54,21 @@ class NotPassedError(NoTurnError):
     """The kernel does not pass the peer its socket now, by no fault of the peer's: there are no descriptors, say."""
 
 
-async def read_request(peer: socket.socket) -> Request | None:
+async def read_request(peer: socket.socket, seconds: float = REQUEST_SECONDS) -> Request | None:
     """Reads what a peer that was greeted asks for: ATTACH or STOPPING; None when it only looked.
 
-    Raises CommandRefusedError for commands, ProtocolError for anything else and after REQUEST_SECONDS, OSError where
+    Raises CommandRefusedError for commands, ProtocolError for anything else and after `seconds`, OSError where
     the peer hung up in between.
     """
     try:
-        async with asyncio.timeout(REQUEST_SECONDS):
+        async with asyncio.timeout(seconds):
             first = await plain(peer)
             if not first:
                 return None
             check_credentials(first)
             second = await plain(peer)
     except TimeoutError as error:
-        raise ProtocolError(f"it did not say within {REQUEST_SECONDS:g} s what it wants") from error
+        raise ProtocolError(f"it did not say within {seconds:g} s what it wants") from error
     if not second:
         raise OSError(errno.ECONNRESET, "it hung up before its request")
     request = parse_request(second)

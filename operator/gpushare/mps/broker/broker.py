@@ -42,9 +42,9 @@ from gpushare.mps.broker.attach import (
     read_request,
 )
 from gpushare.mps.broker.clients import AttachedClients, Container
-from gpushare.mps.broker.connections import needed
+from gpushare.mps.broker.connections import MAX_CONNECTIONS, needed
 from gpushare.mps.broker.daemon import BrokeredDaemon
-from gpushare.mps.broker.listener import Listener, ReadOwners
+from gpushare.mps.broker.listener import AttachListener, ReadOwners
 from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of
 from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
 from gpushare.mps.broker.record import BrokerRecord
@@ -104,11 +104,12 @@ async def serve(
     restarts: Restarts = NEVER,
     look_seconds: float = LOOK_SECONDS,
     peer_option: int = SO_PEERPIDFD,
+    room: int = MAX_CONNECTIONS,
 ) -> None:
     """Brokers for every GPU below `root` whose clients `share` lets in. Runs until cancelled.
 
     `clock`: CLOCK_BOOTTIME seconds. `look_seconds`: between two looks at whom the MPS server lists. `peer_option`: see
-    `packets.peer_of`.
+    `packets.peer_of`. `room`: for connections, at the same time.
     """
     brokers: dict[str, Broker] = {}
     problems = LogOnChange(LOG)
@@ -117,7 +118,9 @@ async def serve(
             try:
                 for gpu in gpu_dirs(root):
                     if gpu.uuid not in brokers and _lets_in(gpu, share):
-                        brokers[gpu.uuid] = Broker(gpu, share, clock, read_owners, restarts, look_seconds, peer_option)
+                        brokers[gpu.uuid] = Broker(
+                            gpu, share, clock, read_owners, restarts, look_seconds, peer_option, room
+                        )
                 problems.clear()
             except OSError as error:  # such as no descriptor being left: those that are there go on
                 problems.log("the GPUs' directories cannot be read: %s", error)
@@ -168,13 +171,14 @@ class Broker:
         restarts: Restarts = NEVER,
         look_seconds: float = LOOK_SECONDS,
         peer_option: int = SO_PEERPIDFD,
+        room: int = MAX_CONNECTIONS,
     ) -> None:
         self.gpu = gpu
         self._share = share
         self._read_owners = read_owners
         self._look_seconds = look_seconds
         self._peer_option = peer_option
-        self._listener = Listener(
+        self._listener = AttachListener(
             gpu,
             read_owners,
             self._serve,
@@ -182,6 +186,7 @@ class Broker:
             self._hung_up_on,
             self._connections_needed,
             partial(peer_of, option=peer_option),
+            room,
         )
         self._needed_by: GpuGrants | None = None
         self._needed: dict[str, int] = {}

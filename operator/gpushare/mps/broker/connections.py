@@ -29,7 +29,7 @@ MAX_PROCESSES_TIMED = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PodConnections:
     """A pod's connections, and how many its granted processes need; 0: it holds no part of the GPU."""
 
     connections: int = 0
@@ -56,7 +56,7 @@ class NoPlace:
     why: str
 
 
-NOBODY = Holder()
+NOBODY = PodConnections()
 
 
 def needed(processes: int) -> int:
@@ -64,8 +64,10 @@ def needed(processes: int) -> int:
     return processes * CONNECTIONS_OF_PROCESS
 
 
-def place_for(pod: str, holders: Mapping[str, Holder]) -> Place | NoPlace:
-    """Whether there is a place for one more connection of `pod`. `holders`: every pod with connections, or a part."""
+def place_for(pod: str, holders: Mapping[str, PodConnections], room: int = MAX_CONNECTIONS) -> Place | NoPlace:
+    """Whether there is a place for one more connection of `pod`. `holders`: every pod with connections, or a part.
+    `room`: for the connections of all.
+    """
     mine = holders.get(pod, NOBODY)
     if mine.connections >= mine.most:
         return NoPlace(f"its pod holds {mine.connections} connections, and no more than {mine.most} are taken of it")
@@ -73,14 +75,14 @@ def place_for(pod: str, holders: Mapping[str, Holder]) -> Place | NoPlace:
     unpaid = sum(holder.connections for holder in without_part.values())
     if not mine.needed and unpaid >= MAX_WITHOUT_PART:
         return _in_place_of(without_part, mine.excess + 1)
-    if sum(holder.connections for holder in holders.values()) < MAX_CONNECTIONS:
+    if sum(holder.connections for holder in holders.values()) < room:
         return Place()
     if mine.needed and unpaid:
         return _in_place_of(without_part, 0)
     return _in_place_of(holders if mine.needed else without_part, max(mine.excess + 1, 0))
 
 
-def _in_place_of(holders: Mapping[str, Holder], excess: int) -> Place | NoPlace:
+def _in_place_of(holders: Mapping[str, PodConnections], excess: int) -> Place | NoPlace:
     """In the place of who has most beyond its need, if that is more than the `excess` of who comes."""
     heaviest = max(holders, key=lambda uid: holders[uid].excess, default="")
     if holders.get(heaviest, NOBODY).excess <= excess:

@@ -21,8 +21,8 @@ from gpushare.mps.broker.connections import (
     MAX_CONNECTIONS,
     MAX_PROCESSES_TIMED,
     ConnectRates,
-    Holder,
     NoPlace,
+    PodConnections,
     place_for,
 )
 from gpushare.mps.broker.packets import Peer, peer_of, pid_of
@@ -49,10 +49,10 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 """The pods that a process' cgroup names, the outermost first; None: it has ended."""
 
 
-class Listener:
+class AttachListener:
     """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners; it closes
     the connection. `failed`: called where nobody can be accepted. `refused`: called with the PID of
-    each process that is hung up on. `needs`: the connections that the processes of each pod need, see `Holder`.
+    each process that is hung up on. `needs`: the connections that the processes of each pod need, see `PodConnections`.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class Listener:
         refused: Callable[[int, AttachDenied], None],
         needs: Callable[[], Mapping[str, int]],
         peer_of: Callable[[socket.socket], Peer] = peer_of,
+        room: int = MAX_CONNECTIONS,
     ) -> None:
         self._gpu = gpu
         self._read_owners = read_owners
@@ -72,6 +73,7 @@ class Listener:
         self._refused = refused
         self._needs = needs
         self._peer_of = peer_of
+        self._room = room
         self._listener: socket.socket | None = None
         self._inode = 0
         self._greeting = b""
@@ -195,7 +197,7 @@ class Listener:
         peer, owners = self._who(sock)
         pod = owners[0].pod_uid if owners else ""
         self._note(pid, pod)
-        place = place_for(pod, self._holders())
+        place = place_for(pod, self._holders(), self._room)
         if isinstance(place, NoPlace) or len(self._tasks) >= MAX_TASKS:
             why = place.why if isinstance(place, NoPlace) else "too many connections are being closed"
             self._hang_up(sock, pid, pod, why)
@@ -220,9 +222,9 @@ class Listener:
             del self._pods[next(iter(self._pods))]
         self._pods[pid] = pod
 
-    def _holders(self) -> dict[str, Holder]:
+    def _holders(self) -> dict[str, PodConnections]:
         needs = self._needs()
-        return {pod: Holder(len(self._held.get(pod, ())), needs.get(pod, 0)) for pod in {*self._held, *needs}}
+        return {pod: PodConnections(len(self._held.get(pod, ())), needs.get(pod, 0)) for pod in {*self._held, *needs}}
 
     def _hang_up(self, sock: socket.socket, pid: int, pod: str, why: str) -> None:
         sock.close()

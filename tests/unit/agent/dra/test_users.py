@@ -39,7 +39,7 @@ def test_an_init_container_with_a_claim_must_be_a_sidecar() -> None:
     check(CLAIM, early, [])
 
 
-def test_what_the_webhook_did_not_see_since_the_claim_came_later_does_not_start() -> None:
+def test_a_pod_whose_claim_the_webhook_did_not_see_does_not_start() -> None:
     slot = container()
     slot["resources"]["limits"] = {"gpushare.dev/a": "1"}
     with pytest.raises(ClaimRefused, match=r"container app uses ResourceClaim ns/c beside gpushare\.dev/a: it reaches"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.observe.usage import ListedProcess, Reading, ServedClients, Usage
+from gpushare.agent.observe.usage import ListedClients, ListedProcess, Reading, Usage
 from gpushare.agent.observe.violations import LISTED_SECONDS, ViolationTracker, message, violations
 from gpushare.grant.model import CONTEXTS_OF_A_GPU, most_contexts
 from tests.unit.agent.observed_pods import UUID, owner, process, usage
@@ -19,7 +19,7 @@ NOTHING: dict[int, int] = {}
 
 
 def reading(listed: Usage, contexts: dict[int, int] | None, taken_at: float = 100.0, **served: Any) -> Reading:
-    known = None if contexts is None else ServedClients(MappingProxyType(contexts), **served)
+    known = None if contexts is None else ListedClients(MappingProxyType(contexts), **served)
     return Reading(UUID, "a", taken_at, GPU_MIB, (listed,), served=known)
 
 

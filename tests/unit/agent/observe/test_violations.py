@@ -153,7 +153,7 @@ def test_a_node_whose_other_containers_have_theirs_is_not_blamed() -> None:
 BOUND = "/proc/7/mountinfo: it has more than 1048576 bytes"
 
 
-def test_mounts_that_are_not_known_are_told_with_file_and_bound_and_excuse_nobody() -> None:
+def test_mounts_that_are_not_known_are_told_with_file_and_bound() -> None:
     idle = usage(replace(process(7, 0, mps=False), unknown=BOUND))
     (violation,) = violations(Reading(UUID, "a", 100.0, GPU_MIB, (), (idle,)))
     assert (str(violation.reason), violation.observed, violation.to_end) == ("MountsUnknown", 0, ())

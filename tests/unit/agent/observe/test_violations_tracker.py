@@ -52,7 +52,7 @@ def test_one_reading_makes_no_finding_and_two_do() -> None:
     assert [process.pid for process in confirmed.to_end] == [11]
 
 
-def test_what_is_not_known_is_a_finding_after_a_minute_and_ends_nobody_sooner() -> None:
+def test_what_is_not_known_is_a_finding_after_a_minute_and_no_end() -> None:
     loop = Loop()
     unknown = usage(replace(process(7, 500, mps=False), unknown="/proc/7/mountinfo: it has more than 1 bytes"))
     for _ in range(30):
@@ -177,7 +177,7 @@ KEPT = replace(process(11, 9000), terminated=True)
 """A process that goes on after the end of its contexts, with memory above the grant."""
 
 
-def test_memory_kept_above_the_grant_ten_seconds_after_the_end_is_signalled() -> None:
+def test_memory_kept_above_the_grant_after_the_end_is_signalled() -> None:
     loop = Loop()
     loop.until_found(OVER)
     early = [loop.read(usage(KEPT)) for _ in range(int(KEPT_SECONDS) // 2)]

@@ -203,7 +203,7 @@ def test_a_container_that_its_status_does_not_show_yet_departs_by_its_hook() -> 
     assert departure.includes(Owner(uid(1), CONTAINER), 99.0)
 
 
-def test_a_second_end_soon_after_the_first_is_another_where_no_status_shows_which() -> None:
+def test_a_second_end_soon_after_the_first_is_another_without_a_status() -> None:
     tracker, starting = DepartureTracker(), with_probes(pod(containerStatuses=[]), 3)
     for at in (100.0, 110.0):
         kill = replace(ended_by_the_kubelet(), at=WALL + at)

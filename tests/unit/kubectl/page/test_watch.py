@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpushare.kube.resources import PODS
-from gpushare.kubectl.api import MOST_OBJECT_BYTES, TooLargeError
+from gpushare.kubectl.api import MOST_OBJECT_BYTES, AnswerTooLargeError
 from gpushare.kubectl.page.cluster.watch import Followed, KindWatch
 from tests.unit.kubectl.page.fake_api import FakeApi, fake_api, status
 
@@ -112,7 +112,7 @@ def test_an_event_that_is_none_is_told_and_listing_begins_again(api: FakeApi) ->
     kept.stop.set()
 
 
-def test_large_objects_take_smaller_pages_and_what_cannot_be_read_hides_nothing(api: FakeApi) -> None:
+def test_large_objects_take_smaller_pages_and_hide_nothing(api: FakeApi) -> None:
     bodies = {name: pod(name) | {"text": "x" * 600_000} for name in ("a", "b", "c")}
     bodies["huge"] = pod("huge") | {"text": "x" * (MOST_OBJECT_BYTES + 1)}
     bodies["z"] = pod("z")
@@ -136,5 +136,5 @@ def test_large_objects_take_smaller_pages_and_what_cannot_be_read_hides_nothing(
 
 def test_a_list_of_another_form_is_not_read_to_its_end(api: FakeApi) -> None:
     api.answers[PATH] = 200, b'{"items": [' + b"x" * MOST_OBJECT_BYTES
-    with pytest.raises(TooLargeError, match="more than 4194304 bytes"):
+    with pytest.raises(AnswerTooLargeError, match="more than 4194304 bytes"):
         list(api.reader().pages(PODS))

@@ -13,50 +13,50 @@ from gpushare.mps.broker.connections import (
     MAX_PROCESSES_TIMED,
     MAX_WITHOUT_PART,
     ConnectRates,
-    Holder,
     NoPlace,
     Place,
+    PodConnections,
     needed,
     place_for,
 )
 
-FULL = {f"granted-{number}": Holder(MAX_OF_POD, needed(2)) for number in range(MAX_CONNECTIONS // MAX_OF_POD)}
+FULL = {f"granted-{number}": PodConnections(MAX_OF_POD, needed(2)) for number in range(MAX_CONNECTIONS // MAX_OF_POD)}
 STRANGERS = {
-    f"stranger-{number}": Holder(MAX_OF_POD_WITHOUT_PART)
+    f"stranger-{number}": PodConnections(MAX_OF_POD_WITHOUT_PART)
     for number in range(MAX_WITHOUT_PART // MAX_OF_POD_WITHOUT_PART)
 }
-MORE = {f"granted-{number}": Holder(MAX_OF_POD, needed(2)) for number in range(24)}
+MORE = {f"granted-{number}": PodConnections(MAX_OF_POD, needed(2)) for number in range(24)}
 
 
 @pytest.mark.parametrize(
     ("holders", "place"),
     [
         pytest.param({}, Place(), id="a stranger finds room"),
-        pytest.param({"me": Holder(MAX_OF_POD_WITHOUT_PART)}, None, id="a stranger holds few"),
-        pytest.param({"me": Holder(0, needed(2)), **FULL}, Place("granted-0"), id="need comes before excess"),
-        pytest.param({"me": Holder(MAX_OF_POD, needed(2))}, None, id="a pod with a part holds 64"),
-        pytest.param({"me": Holder(MAX_OF_POD, needed(100))}, Place(), id="its processes need more than 64"),
-        pytest.param({"me": Holder(0, 4), **STRANGERS, **MORE}, Place("stranger-0"), id="strangers go first"),
+        pytest.param({"me": PodConnections(MAX_OF_POD_WITHOUT_PART)}, None, id="a stranger holds few"),
+        pytest.param({"me": PodConnections(0, needed(2)), **FULL}, Place("granted-0"), id="need comes before excess"),
+        pytest.param({"me": PodConnections(MAX_OF_POD, needed(2))}, None, id="a pod with a part holds 64"),
+        pytest.param({"me": PodConnections(MAX_OF_POD, needed(100))}, Place(), id="its processes need more than 64"),
+        pytest.param({"me": PodConnections(0, 4), **STRANGERS, **MORE}, Place("stranger-0"), id="strangers go first"),
         pytest.param(STRANGERS, Place("stranger-0"), id="of strangers whoever holds most"),
         pytest.param(
-            {"me": Holder(MAX_OF_POD_WITHOUT_PART - 1), **STRANGERS}, None, id="a stranger that holds as many"
+            {"me": PodConnections(MAX_OF_POD_WITHOUT_PART - 1), **STRANGERS}, None, id="a stranger that holds as many"
         ),
         pytest.param(FULL, None, id="a stranger takes nothing from those with a part"),
-        pytest.param({"me": Holder(63, needed(2)), **FULL}, None, id="a pod with a part that holds as many"),
+        pytest.param({"me": PodConnections(63, needed(2)), **FULL}, None, id="a pod with a part that holds as many"),
         pytest.param(
-            {"me": Holder(0, 4), **{f"waits-{number}": Holder(64, 64) for number in range(32)}},
+            {"me": PodConnections(0, 4), **{f"waits-{number}": PodConnections(64, 64) for number in range(32)}},
             None,
             id="nobody's granted processes give way",
         ),
     ],
 )
-def test_who_gives_way_to_one_more_connection(holders: dict[str, Holder], place: Place | None) -> None:
+def test_who_gives_way_to_one_more_connection(holders: dict[str, PodConnections], place: Place | None) -> None:
     found = place_for("me", holders)
     assert isinstance(found, NoPlace) if place is None else found == place
 
 
 def test_a_pod_is_told_how_many_it_holds() -> None:
-    found = place_for("me", {"me": Holder(64, 4)})
+    found = place_for("me", {"me": PodConnections(64, 4)})
     assert isinstance(found, NoPlace)
     assert found.why == "its pod holds 64 connections, and no more than 64 are taken of it"
 
@@ -68,7 +68,7 @@ PODS = st.lists(st.integers(0, 60), min_size=1, max_size=30)
 def test_need_is_met_and_bounds_hold_whoever_comes_in_whatever_order(
     processes: list[int], comes: list[tuple[int, int]]
 ) -> None:
-    holders = {str(number): Holder(0, needed(count)) for number, count in enumerate(processes)}
+    holders = {str(number): PodConnections(0, needed(count)) for number, count in enumerate(processes)}
     met = sum(holder.needed for holder in holders.values()) <= MAX_CONNECTIONS - MAX_WITHOUT_PART
     for who, times in comes:
         pod = str(who % len(processes))
@@ -78,7 +78,7 @@ def test_need_is_met_and_bounds_hold_whoever_comes_in_whatever_order(
             if isinstance(place, Place):
                 if place.instead:
                     holders = {**holders, place.instead: fewer(holders[place.instead])}
-                holders = {**holders, pod: Holder(holders[pod].connections + 1, holders[pod].needed)}
+                holders = {**holders, pod: PodConnections(holders[pod].connections + 1, holders[pod].needed)}
             for uid, holder in holders.items():
                 assert holder.connections >= min(before[uid].connections, before[uid].needed)
                 assert holder.connections <= holder.most
@@ -88,11 +88,11 @@ def test_need_is_met_and_bounds_hold_whoever_comes_in_whatever_order(
     assert sum(holder.connections for holder in holders.values() if not holder.needed) <= MAX_WITHOUT_PART
 
 
-def fewer(holder: Holder) -> Holder:
-    return Holder(holder.connections - 1, holder.needed)
+def fewer(holder: PodConnections) -> PodConnections:
+    return PodConnections(holder.connections - 1, holder.needed)
 
 
-def test_a_process_that_connects_in_a_loop_exceeds_its_rate_and_no_other_does() -> None:
+def test_a_process_that_connects_in_a_loop_alone_exceeds_its_rate() -> None:
     rates = ConnectRates()
     assert [rates.exceeds(7, 0.0) for _ in range(int(CONNECTS_AT_ONCE) + 1)] == [*[False] * int(CONNECTS_AT_ONCE), True]
     assert not rates.exceeds(8, 0.0)

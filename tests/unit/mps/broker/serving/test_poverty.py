@@ -132,7 +132,7 @@ assert ctypes.CDLL(None).syscall(ctypes.c_long({SYS_CAPSET}), (ctypes.c_uint32 *
 """A broker without a capability, whose user may have 64 descriptors on their way."""
 
 
-async def test_an_attach_for_which_no_descriptor_can_be_passed_is_told_and_tried_again(
+async def test_an_attach_without_a_descriptor_to_pass_is_told_and_tried_again(
     gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
     running = await asyncio.create_subprocess_exec(sys.executable, "-c", PASSES_NONE, str(gpu.path.parent))

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec import structs
 
+from gpushare.mps.attach_protocol import ProtocolError
+from gpushare.mps.broker.attach import read_request
 from gpushare.mps.broker.broker import SCAN_SECONDS, Broker
 from gpushare.mps.broker.connections import MAX_OF_POD_WITHOUT_PART
 from gpushare.mps.files import read_model, write_model
@@ -238,13 +240,12 @@ async def test_who_hangs_up_in_mid_attach_is_counted_and_no_failure_of_ours(gpu:
     assert (state(gpu).refused, state(gpu).problem) == (0, "")
 
 
-async def test_who_connects_and_says_nothing_is_refused(
-    gpu: GpuDir, broker: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpushare.mps.broker.attach.REQUEST_SECONDS", 0.1)
-    with await asyncio.to_thread(connect, gpu.attach_control) as sock:
-        assert [await asyncio.to_thread(sock.recv, 64) for _ in range(2)] == [GREETING, b""]
-    await until(lambda: refusals(gpu) == [(RefusedAttach.PROTOCOL, "", 1)])
+async def test_who_connects_and_says_nothing_is_refused() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.setblocking(False)
+        with pytest.raises(ProtocolError, match=r"did not say within 0\.05 s what it wants"):
+            await read_request(ours, 0.05)
 
 
 FLOOD = """
@@ -275,13 +276,10 @@ async def test_who_connects_in_a_loop_is_told_and_delays_nobody(gpu: GpuDir, dae
             await running.wait()
 
 
-async def test_the_newest_connection_of_who_holds_most_gives_way(
-    gpu: GpuDir, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_newest_connection_of_who_holds_most_gives_way(gpu: GpuDir, daemon: FakeDaemon) -> None:
     """To a process that was granted; those that were there before go on waiting."""
-    monkeypatch.setattr("gpushare.mps.broker.connections.MAX_CONNECTIONS", 4)
     owner = [Owner(OTHER_POD, "b" * 64)]
-    async with serving(gpu, owners=lambda _: list(owner)):
+    async with serving(gpu, owners=lambda _: list(owner), room=4):
         await until(gpu.attach_control.exists)
         held = [await asyncio.to_thread(connect, gpu.attach_control) for _ in range(4)]
         for sock in held:
