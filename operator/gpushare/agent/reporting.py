@@ -184,6 +184,7 @@ class StatusReporter:
             short=observer.shortages.short() if readings.lends else None,
             reserved=observer.reserved,
             unused=None if observer.unused is None else observer.unused.published(now),
+            pre_stop_mounted=observer.usage.pre_stop_mounted(),
             nvml_error=readings.inventory.error,
             driver_error=readings.devices.problem() or readings.devices.daemon_problem(),
             kubelet_error=readings.kubelet.error,

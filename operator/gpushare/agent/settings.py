@@ -69,7 +69,7 @@ class AgentSettings:
     metrics_port: int = 0
     """0: no metrics."""
     fronts: Path = Path(sys.prefix) / "lib/gpushare"
-    """The folder of the front libraries in this image."""
+    """The folder of the front libraries, and of the program `pre-stop`, in this image."""
     simulation_dir: str | None = None
     """Directory of the simulated GPUs; None: real ones."""
     intervals: Intervals = field(default_factory=Intervals)
@@ -78,6 +78,11 @@ class AgentSettings:
     def front_dir(self) -> Path:
         """The folder on the node: not below /run, from which some nodes map no code."""
         return self.kubelet_dir / "plugins" / names.DRA_DRIVER / "fronts"
+
+    @property
+    def pre_stop_dir(self) -> Path:
+        """The folder on the node of the program `pre-stop`, beside `front_dir` for the same reason."""
+        return self.kubelet_dir / "plugins" / names.DRA_DRIVER / "pre-stop"
 
     @property
     def pod_resources(self) -> Path:

@@ -261,6 +261,11 @@ class GpuNodeStatus(ApiModel):
         max_length=MAX_UNUSED,
         description="Containers that hold a part of a GPU without a client; those unused longest where there are more.",
     )
+    pre_stop_mounted: bool = Field(
+        default=False,
+        description="The container with a part of a GPU that was started last here has gpushare's program for preStop "
+        "hooks mounted.",
+    )
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=16,

@@ -72,6 +72,11 @@ class NodeGpus:
         return max(record.gpu.memory_mib if record.gpu else 0 for record in self.records)
 
     @cached_property
+    def pre_stop(self) -> bool:
+        """Whether the node mounts the program of preStop hooks, as far as its agent reports."""
+        return self.node.gpu_node is not None and self.node.gpu_node.status.pre_stop_mounted
+
+    @cached_property
     def unlisted(self) -> bool:
         """Whether there is a GPU that the agent does not list."""
         return any(record.gpu is None for record in self.records)
@@ -114,6 +119,11 @@ class HeldGpus:
     @property
     def unlisted(self) -> bool:
         return any(part.unlisted for part in self.parts)
+
+    @property
+    def pre_stop(self) -> bool:
+        """Whether every node mounts the program of preStop hooks; without a node none does."""
+        return bool(self.parts) and all(part.pre_stop for part in self.parts)
 
     @cached_property
     def silent(self) -> "HeldGpus":

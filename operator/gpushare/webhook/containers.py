@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare.api.names import GROUP, MPS_RESOURCE
+from gpushare.api.names import GROUP, MPS_RESOURCE, PRE_STOP_PROGRAM
 from gpushare.webhook.review import listed, mapped
 
+Hook = dict[str, Any]
+"""A lifecycle handler of Kubernetes."""
 _SLOT_PREFIX = f"{GROUP}/"
 
 
@@ -67,6 +69,26 @@ def pre_stop_seconds(grace_seconds: int) -> int | None:
     if grace_seconds >= 4:
         return 2
     return 1 if grace_seconds >= 2 else None
+
+
+def pre_stop_hook(container: Container, grace_seconds: int, by_program: bool) -> Hook | None:
+    """The preStop hook of a container, as the API has it; None where its grace period is too short for one.
+
+    A sleep, which the kubelet makes by itself; the program, which needs a process in the container, only where that
+    tells more: a container that its probe or its postStart hook ends again and again is not announced for long. None of
+    its ends is unannounced by the program, which counts where `by_program`: all nodes have it.
+    """
+    seconds = pre_stop_seconds(grace_seconds)
+    if seconds is None:
+        return None
+    if by_program and _may_end_again_and_again(container):
+        return {"exec": {"command": [PRE_STOP_PROGRAM, str(seconds)]}}
+    return {"sleep": {"seconds": seconds}}
+
+
+def _may_end_again_and_again(container: Container) -> bool:
+    probes = [container.body.get("livenessProbe"), container.body.get("startupProbe")]
+    return any(probes) or bool(mapped(container.body, "lifecycle").get("postStart"))
 
 
 def _read(body: dict[str, Any], index: int, *, init: bool) -> Container:

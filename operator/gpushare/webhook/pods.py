@@ -17,7 +17,7 @@ from gpushare.grant.environment import client_environment
 from gpushare.grant.model import refusals, resolve
 from gpushare.kube.pods import grace_period_seconds, has_ended
 from gpushare.webhook.claims import classes_of
-from gpushare.webhook.containers import Container, containers, pre_stop_seconds
+from gpushare.webhook.containers import Container, Hook, containers, pre_stop_hook
 from gpushare.webhook.refusals import (
     LOG_VOLUME,
     class_problems,
@@ -78,6 +78,7 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
         problems.add(Reason.INTERNAL_RESOURCE, mps_problems(container, data))
         problems.add(Reason.SLOT, class_problems(container))
     users: dict[str, Container] = {}
+    grace, by_program = int(grace_period_seconds(pod)), _is_mounted(data)
     for container in asking:
         if problems.full:
             break
@@ -90,7 +91,7 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
         expected = _expected_environment(container, annotations, data, problems)
         problems.add(Reason.ENVIRONMENT, environment_problems(container, expected))
         problems.add(Reason.MOUNT, mount_problems(container))
-        changes += _container_changes(container, expected or {}, pre_stop_seconds(int(grace_period_seconds(pod))))
+        changes += _container_changes(container, expected or {}, pre_stop_hook(container, grace, by_program))
     if shared:
         problems.add(Reason.VOLUME, volume_problems(listed(spec, "volumes")))
         changes += _volume_changes(spec)
@@ -147,6 +148,11 @@ def _asks_for_whole(container: Container, data: AdmissionData) -> bool:
     return bool(asked) and all(share is not None and share.whole for share in asked)
 
 
+def _is_mounted(data: AdmissionData) -> bool:
+    """Whether each node to which the pod may come has the program of preStop hooks."""
+    return bool(data.shares) and all(share.status.pre_stop for share in data.shares.values())
+
+
 def _share(resource: str) -> str:
     return share_of_resource(resource) or ""
 
@@ -175,14 +181,13 @@ def _expected_environment(
     return environment
 
 
-def _container_changes(container: Container, expected: Mapping[str, str], pre_stop: int | None) -> Iterator[Change]:
+def _container_changes(container: Container, expected: Mapping[str, str], hook: Hook | None) -> Iterator[Change]:
     yield from _environment_changes(container, expected)
     mounts = listed(container.body, "volumeMounts")
     if not any(is_log_mount(mount) for mount in mounts):
         yield _append(container.path, container.field, "volumeMounts", mounts, log_mount())
     lifecycle = mapped(container.body, "lifecycle")
-    if pre_stop is not None and not lifecycle.get("preStop"):
-        hook = {"sleep": {"seconds": pre_stop}}
+    if hook is not None and not lifecycle.get("preStop"):
         field = f"{container.field}.lifecycle.preStop"
         if lifecycle:
             yield Change(f"{container.path}/lifecycle/preStop", hook, field)

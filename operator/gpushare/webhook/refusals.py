@@ -16,6 +16,7 @@ from gpushare.api.names import (
     ENV_GRANTED_FRACTION,
     MPS_RESOURCE,
     NVIDIA_RESOURCES,
+    PRE_STOP_PROGRAM,
     RESERVED_ENV_PREFIXES,
     parse_device_class,
     size_template,
@@ -113,10 +114,11 @@ def mount_problems(container: Container) -> Iterator[str]:
     for key, where in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
         for index, mount in enumerate(listed(container.body, key)):
             path = posixpath.normpath("/" + str(mount.get(where) or "").lstrip("/"))
-            if _is_within(path, CLIENT_PIPE_DIR) or (_is_within(path, CLIENT_LOG_DIR) and not is_log_mount(mount)):
+            ours = _is_within(path, CLIENT_PIPE_DIR) or _is_within(path, PRE_STOP_PROGRAM)
+            if ours or (_is_within(path, CLIENT_LOG_DIR) and not is_log_mount(mount)):
                 yield (
                     f"{container.field}.{key}[{index}].{where}: {quoted(mount.get(where))}: gpushare mounts"
-                    f" {CLIENT_PIPE_DIR} and {CLIENT_LOG_DIR} itself; use another path"
+                    f" {CLIENT_PIPE_DIR}, {PRE_STOP_PROGRAM} and {CLIENT_LOG_DIR} itself; use another path"
                 )
 
 

@@ -45,9 +45,16 @@ def test_the_operator_writes_only_a_silent_agent_into_a_gpunodes_status(harness:
     for refused in (untrue, others[1:]):
         assert "no more" in refusal(operator, *patch({"conditions": refused}))
     holders = [{"uuid": "GPU-0", "share": "mine", "slots": [0]}]
-    others_part: list[Object] = [{"gpus": []}, {"holders": holders}, {"agentVersion": "x"}, {"observedGeneration": 99}]
+    mounted = harness.gpu_node()["status"].get("preStopMounted", False)
+    others_part: list[Object] = [
+        {"gpus": []},
+        {"holders": holders},
+        {"agentVersion": "x"},
+        {"observedGeneration": 99},
+        {"preStopMounted": not mounted},
+    ]
     for other in others_part:
-        assert "nothing else of it" in refusal(operator, *patch(other))
+        assert "nothing else of it" in refusal(operator, *patch(other)), other
 
 
 STARTUP = {"key": "gpushare.dev/agent-not-ready", "effect": "NoSchedule"}

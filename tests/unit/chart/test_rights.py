@@ -1,5 +1,8 @@
 """Roles: nobody may do more than the part needs, and viewers read shares."""
 
+import re
+
+from gpushare.api.gpunode import GpuNodeStatus
 from tests.unit.chart.rendered import NAMESPACE, every_variant, named, needs_helm, of_kind
 
 pytestmark = needs_helm
@@ -53,3 +56,11 @@ def test_the_operator_touches_no_secrets_beside_cert_manager() -> None:
     for configuration in of_kind("everything", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         annotations = configuration["metadata"]["annotations"]
         assert annotations["cert-manager.io/inject-ca-from"] == f"{NAMESPACE}/gpushare-webhook"
+
+
+def test_the_policy_of_a_gpunodes_status_names_all_that_agents_report() -> None:
+    policy = named("default", "ValidatingAdmissionPolicy", "gpushare-operator-gpunode-status")
+    held = re.findall(r"'(\w+)'", policy["spec"]["validations"][1]["expression"])
+    assert sorted([*held, "conditions"]) == sorted(
+        field.alias or name for name, field in GpuNodeStatus.model_fields.items()
+    )

@@ -159,6 +159,45 @@ def test_the_pre_stop_sleep_stays_within_the_grace_period(grace: int, seconds: i
     assert lifecycle == (None if seconds is None else {"preStop": {"sleep": {"seconds": seconds}}})
 
 
+PROGRAM = {"exec": {"command": ["/run/gpushare/pre-stop", "2"]}}
+SLEEP = {"sleep": {"seconds": 2}}
+PROBE = {"httpGet": {"port": 80}}
+
+
+def mounting(name: str = "inference", mounted: bool = True) -> GpuShare:
+    """A share all of whose nodes mount the program, or not."""
+    known = share(name)
+    return known.model_copy(update={"status": known.status.model_copy(update={"pre_stop": mounted})})
+
+
+@pytest.mark.parametrize(
+    ("fields", "shares", "expected"),
+    [
+        pytest.param({"livenessProbe": PROBE}, [mounting()], PROGRAM, id="a liveness probe may end it without end"),
+        pytest.param({"startupProbe": PROBE}, [mounting()], PROGRAM, id="so may a startup probe"),
+        pytest.param({"lifecycle": {"postStart": PROBE}}, [mounting()], PROGRAM, id="and a postStart hook"),
+        pytest.param({"readinessProbe": PROBE}, [mounting()], SLEEP, id="a readiness probe ends nothing"),
+        pytest.param({}, [mounting()], SLEEP, id="a sleep needs no process in the container"),
+        pytest.param({"livenessProbe": PROBE}, [mounting(mounted=False)], SLEEP, id="some node does not mount it"),
+        pytest.param(
+            {"livenessProbe": PROBE}, [mounting(), mounting("b", mounted=False)], SLEEP, id="of any share of the pod"
+        ),
+    ],
+)
+def test_the_hook_is_the_program_where_a_sleep_tells_less(
+    fields: dict[str, Any], shares: list[GpuShare], expected: dict[str, Any]
+) -> None:
+    others = [container({f"gpushare.dev/{other.name}": "1"}, name=other.name) for other in shares[1:]]
+    patched = admitted(pod(container(**fields), *others), data(*shares))
+    assert patched["spec"]["containers"][0]["lifecycle"]["preStop"] == expected
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(4, "2"), (2, "1")])
+def test_the_program_takes_no_longer_than_the_sleep(grace: int, seconds: str) -> None:
+    patched = admitted(pod(container(livenessProbe=PROBE), terminationGracePeriodSeconds=grace), data(mounting()))
+    assert patched["spec"]["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1] == seconds
+
+
 def test_a_pod_without_slots_is_left_alone() -> None:
     assert admit_pod(pod(container({"cpu": "1"})), data()) == Admitted()
 
@@ -184,7 +223,7 @@ def test_our_own_daemons_ask_for_the_internal_resource() -> None:
 LIMITS = "spec.containers[0].resources.limits"
 ENV = "spec.containers[0].env"
 OURS = "gpushare sets this variable from the grant; remove it"
-PATHS = "gpushare mounts /run/gpushare/mps and /var/log/gpushare-mps itself; use another path"
+PATHS = "gpushare mounts /run/gpushare/mps, /run/gpushare/pre-stop and /var/log/gpushare-mps itself; use another path"
 
 REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     (

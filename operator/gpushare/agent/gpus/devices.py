@@ -14,7 +14,7 @@ from pathlib import Path
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.driver import CONTROL_DEVICES, EXECUTABLES, SERVER_DEVICES, DriverFiles, find
 from gpushare.agent.gpus.edits import ContainerEdits, DeviceNode, Mount
-from gpushare.agent.gpus.fronts import FrontLibraries, Fronts
+from gpushare.agent.gpus.fronts import FrontLibraries, Fronts, PreStopProgram
 from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.settings import AgentSettings
 from gpushare.api import names
@@ -41,6 +41,14 @@ NO_OTHER_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 LIBCUDA_FOLDER = {"TRITON_LIBCUDA_PATH": IMAGE_LIBRARY_DIRS[0]}
 """Triton, and so torch.compile and vLLM, asks the image's ld.so.cache for libcuda, which no mount changes."""
 CLIENT_ENV = {names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR, **NO_OTHER_GPUS, **LIBCUDA_FOLDER}
+
+
+def with_pre_stop(edits: ContainerEdits, program: str | None) -> ContainerEdits:
+    """`edits` with the program of a container's preStop hook; `program` as the host names it. None: there is none.
+
+    It goes with the mount of the pipe directory: whoever can be an MPS client has it.
+    """
+    return edits if program is None else replace(edits, mounts=(*edits.mounts, Mount(program, names.PRE_STOP_PROGRAM)))
 
 
 def client_edits(minor: int, client_dir: str, driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> ContainerEdits:
@@ -129,6 +137,7 @@ class Devices:
         self._settings = settings
         self._driver = NO_DRIVER
         self._fronts = FrontLibraries(settings.fronts, settings.front_dir)
+        self._pre_stop = PreStopProgram(settings.fronts, settings.pre_stop_dir)
         self._caller = BlockingCaller("driver root", SCAN_SECONDS)
         self._problems = LogOnChange(LOG)
 
@@ -183,7 +192,8 @@ class Devices:
     def client(self, view: GpuView, pipe: Path, shows_grant: bool = False) -> ContainerEdits:
         """The edits that a GPU's CDI spec carries. `pipe`: the host's directory that becomes the pipe directory.
 
-        OSError: the front libraries, by which a container sees its grant as the GPU's memory, cannot be delivered.
+        OSError: the front libraries, by which a container sees its grant as the GPU's memory, or the program of its
+        preStop hook cannot be delivered.
         """
         fronts = self._fronts.delivered() if shows_grant else NO_FRONTS
         if self._settings.simulation_dir is not None:
@@ -191,6 +201,7 @@ class Devices:
             edits = simulated_client_edits(minor, str(pipe), simulated, self._driver, fronts)
         else:
             edits = client_edits(view.info.minor, str(pipe), self._driver, fronts)
+        edits = with_pre_stop(edits, self._pre_stop.delivered())
         return showing_grant(edits, view.info.uuid) if shows_grant else edits
 
     def allocated(self, view: GpuView, pipe: Path) -> ContainerEdits:

@@ -1,9 +1,11 @@
-"""Brings the front libraries from this image to the node, from where containers have them mounted.
+"""Brings what containers have mounted from this image to the node: the front libraries, and the program `pre-stop`.
 
-A front library lies in front of one of the driver's and shows a container its grant as the GPU's memory (`native/`).
+A front library lies in front of one of the driver's and shows a container its grant as the GPU's memory; the program is
+the preStop hook of containers (`native/`).
 
 Guarantees: each version has a directory of its own, named by its content, and a file that a container may have mounted
-is never changed. A version goes once no CDI spec names it; a container that has it mounted keeps it all the same.
+is never changed. A version of the libraries goes once no CDI spec names it; a container that has it mounted keeps it
+all the same. The program's versions stay, of 2 KB each: without CDI the kubelet mounts them again from its own record.
 """
 
 import hashlib
@@ -20,6 +22,35 @@ Fronts = Mapping[str, str]
 
 MAX_LIBRARY_BYTES = 4 * 1024 * 1024
 SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
+
+
+PROGRAM = "pre-stop"
+
+
+class PreStopProgram:
+    """`source`: where the image has it. `directory`: the node's, at the same path here."""
+
+    def __init__(self, source: Path, directory: Path, label: Label = open_to_containers) -> None:
+        self._source = source / PROGRAM
+        self._directory = directory
+        self._label = label
+        self._delivered: Path | None = None
+
+    def delivered(self) -> str | None:
+        """Its path on the node; None: this image has none. OSError: the node takes none."""
+        if self._delivered is None or not self._delivered.is_file():
+            try:
+                content = self._source.read_bytes()
+            except FileNotFoundError:
+                return None
+            version = self._directory / hashlib.sha256(content).hexdigest()[:16]
+            version.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self._label(version)
+            path = version / PROGRAM
+            if not path.is_file() or path.read_bytes() != content:
+                write_bytes(path, content, mode=0o755)
+            self._delivered = path
+        return str(self._delivered)
 
 
 class FrontLibraries:

@@ -151,14 +151,23 @@ def _unproven(seen: SeenMounts, others_mounted: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Check:
+    """`begun`: when the container's oldest process started, in clock ticks since boot. `pre_stop`: whether it has the
+    program of preStop hooks; None: that is not known.
+    """
+
     at: float
     start: Start
+    begun: int = 0
+    pre_stop: bool | None = None
 
 
 @dataclass(slots=True)
 class _Members:
     own_users: bool
     processes: list[ContainerProcess] = field(default_factory=list)
+
+    def oldest(self) -> list[ContainerProcess]:
+        return sorted(self.processes, key=lambda process: (process.started, process.pid))[:MAX_PROCESSES]
 
 
 class MountChecker:
@@ -195,6 +204,11 @@ class MountChecker:
                 without_mount.setdefault(container.uuid, []).append(start)
         return without_mount
 
+    def pre_stop_mounted(self) -> bool | None:
+        """Whether the container that was started last has the program of preStop hooks; None: no container tells."""
+        known = [check for check in list(self._checks.values()) if check.pre_stop is not None]
+        return max(known, key=lambda check: check.begun).pre_stop if known else None
+
     def start_of(self, process: ContainerProcess) -> Start:
         """How the container of a process was started; by this process alone if no search has found its container yet.
         Blocks.
@@ -226,12 +240,13 @@ class MountChecker:
                     members[owner.container_id].processes.append(process)
         # Those without the mount last: whether others have it may decide.
         for key in sorted(members, key=lambda key: (key in self._checks, key)):
-            start = self._start(members[key].processes, members[key].own_users)
-            self._checks[key] = _Check(self._clock(), start)
+            oldest, own_users = members[key].oldest(), members[key].own_users
+            start = self._start(oldest, own_users)
+            begun = oldest[0].started if oldest else 0
+            self._checks[key] = _Check(self._clock(), start, begun, self._has_pre_stop(oldest, own_users))
 
-    def _start(self, members: Iterable[ContainerProcess], own_users: bool) -> Start:
+    def _start(self, oldest: Sequence[ContainerProcess], own_users: bool) -> Start:
         """OSError: the time for all is over."""
-        oldest = sorted(members, key=lambda process: (process.started, process.pid))[:MAX_PROCESSES]
         seen: list[SeenMounts] = []
         with reading_until(time.monotonic() + CONTAINER_SECONDS):
             for process in oldest:
@@ -242,6 +257,25 @@ class MountChecker:
         if is_overdue():
             raise TimeoutError("the mounts of containers are not known: the time for it is over")
         return start_of(seen, own_users, self.any_mounted)
+
+    def _has_pre_stop(self, oldest: Sequence[ContainerProcess], own_users: bool) -> bool | None:
+        """Whether the container has the program of preStop hooks, by its oldest process that proves it."""
+        with reading_until(time.monotonic() + CONTAINER_SECONDS):
+            for process in oldest:
+                if (told := self._sees_pre_stop(process, own_users)) is not None:
+                    return told
+        return None
+
+    def _sees_pre_stop(self, process: ContainerProcess, own_users: bool) -> bool | None:
+        """None: the process has ended, or does not see it in mounts that the runtime may not have made."""
+        try:
+            mountinfo = lines(self._proc / str(process.pid) / "mountinfo", MAX_MOUNTINFO_BYTES)
+            has_program, rooted = scan(mountinfo, names.PRE_STOP_PROGRAM)
+            if has_program:
+                return True
+            return False if rooted and self._read_depth(process.pid, self._proc) == int(own_users) else None
+        except OSError:
+            return None
 
     def _container_processes(self) -> Iterator[ContainerProcess]:
         for pid in numbered_entries(self._proc):

@@ -269,6 +269,10 @@ class UsageReader:
         self._problems = LogOnChange(LOG)
         self._owners: dict[Identity, tuple[Owner, ...]] = {}
 
+    def pre_stop_mounted(self) -> bool | None:
+        """See MountChecker.pre_stop_mounted."""
+        return self._mounts.pre_stop_mounted()
+
     async def read(self, sources: UsageSources) -> list[Reading]:
         """The readings that are new since the last call. HungError: /proc does not answer."""
         now, taken = self._clock(), sources.taken

@@ -417,6 +417,10 @@ class UsageMonitor:
     def readings(self) -> dict[Uuid, Reading]:
         return self._reader.readings
 
+    def pre_stop_mounted(self) -> bool | None:
+        """See MountChecker.pre_stop_mounted."""
+        return self._reader.pre_stop_mounted()
+
     def findings(self) -> list[Finding] | None:
         """None: the findings of an earlier agent are not known yet, so they stay."""
         return None if self._tracker is None else self._tracker.findings()

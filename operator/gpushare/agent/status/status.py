@@ -80,6 +80,8 @@ class NodeFacts:
     """The sums of shares whose clients may borrow."""
     unused: Sequence[UnusedPart] | None = None
     """None while nothing was observed yet: the unused parts in the API stay."""
+    pre_stop_mounted: bool | None = None
+    """None while no container with a part of a GPU was seen: what the API says stays."""
     nvml_error: str = ""
     kubelet_error: str = ""
     driver_error: str = ""
@@ -104,6 +106,7 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         findings=before.findings if facts.findings is None else list(facts.findings),
         borrowers=before.borrowers if facts.borrowers is None else list(facts.borrowers),
         unused=before.unused if facts.unused is None else list(facts.unused),
+        pre_stop_mounted=before.pre_stop_mounted if facts.pre_stop_mounted is None else facts.pre_stop_mounted,
         conditions=_conditions(facts, before),
     )
 

@@ -59,6 +59,11 @@ class GpuShareStatus(ApiModel):
         ge=0,
         description="Memory, in MiB, of the largest GPU of this share: what fractions count from.",
     )
+    pre_stop: bool = Field(
+        default=False,
+        description="Every node with a GPU of this share mounts gpushare's program for preStop hooks: containers with "
+        "a probe get it as theirs, in the place of a sleep.",
+    )
     claims: ClaimCounts | None = Field(default=None, description="Delivery ResourceClaim only.")
     unavailable: list[UnavailableGpus] = Field(default_factory=list, max_length=32)
     conditions: list[Condition] = Field(

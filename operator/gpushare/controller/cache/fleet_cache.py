@@ -46,6 +46,7 @@ GPU_NODE_STATUS = (
     "holders",
     "foreignHolders",
     "findings",
+    "preStopMounted",
 )
 """What a plan reads of a GpuNode's status."""
 

@@ -202,6 +202,7 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
         threads="whole" if share.whole else f"{clients.threads.default}/{clients.threads.max}%",
         memory="whole" if share.whole else f"{memory.default}/{memory.max or memory.default}",
         gpu_memory_mib=_largest_mib(share, assigned),
+        pre_stop=assigned.pre_stop,
         claims=claims,
         unavailable=_grouped(summary),
     )

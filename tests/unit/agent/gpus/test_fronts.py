@@ -7,7 +7,12 @@ import pytest
 from gpushare.agent.gpus import devices
 from gpushare.agent.gpus.driver import DriverFiles
 from gpushare.agent.gpus.edits import ContainerEdits
-from gpushare.agent.gpus.fronts import SONAMES, FrontLibraries
+from gpushare.agent.gpus.fronts import SONAMES, FrontLibraries, PreStopProgram
+from gpushare.agent.gpus.view import GpuView
+from gpushare.agent.settings import AgentSettings
+from gpushare.api import names
+from gpushare.api.compute_mode import ComputeMode
+from gpushare.nvml.types import GpuInfo, GpuProcesses
 
 REAL = "/usr/lib/x86_64-linux-gnu"
 DRIVER = DriverFiles(
@@ -112,3 +117,39 @@ def test_an_image_without_them_says_which_file_is_missing(tmp_path: Path) -> Non
     with pytest.raises(FileNotFoundError, match=r"image/libcuda\.so\.1"):
         FrontLibraries(tmp_path / "image", tmp_path / "node").delivered()
     assert not (tmp_path / "node").exists()
+
+
+def test_the_pre_stop_program_is_delivered_once_to_be_run_by_everybody(tmp_path: Path) -> None:
+    source, node = image(tmp_path / "image"), tmp_path / "node"
+    program = PreStopProgram(source, node)
+    assert program.delivered() is None
+    (source / "pre-stop").write_bytes(b"program")
+    path = program.delivered()
+    assert path is not None
+    assert (Path(path).read_bytes(), Path(path).stat().st_mode & 0o777) == (b"program", 0o755)
+    Path(path).unlink()
+    assert program.delivered() == path
+    assert Path(path).is_file()
+
+
+def test_another_version_leaves_the_one_that_containers_have(tmp_path: Path) -> None:
+    """Without CDI the kubelet mounts the old one again where it starts a container anew."""
+    source, node = image(tmp_path / "image"), tmp_path / "node"
+    paths = set()
+    for version in (b"old", b"new"):
+        (source / "pre-stop").write_bytes(version)
+        paths.add(PreStopProgram(source, node).delivered())
+    assert {path and Path(path).read_bytes() for path in paths} == {b"old", b"new"}
+
+
+def test_who_has_the_pipe_directory_has_the_pre_stop_program(tmp_path: Path) -> None:
+    """So a container that lacks the program, and whose hook takes no time, is no MPS client either."""
+    (image(tmp_path) / "pre-stop").write_bytes(b"program")
+    settings = AgentSettings("n", "agent", kubelet_dir=tmp_path / "kubelet", fronts=tmp_path, simulation_dir="/sim")
+    info = GpuInfo("GPU-0", 0, 0, "NVIDIA H200", 143155, 132, "9.0", None, False)
+    view = GpuView(info, ComputeMode.DEFAULT, GpuProcesses((), ()), 1.0)
+    given = devices.Devices(settings)
+    for edits in (given.client(view, Path("/p")), given.allocated(view, Path("/p"))):
+        mounted = {mount.container_path: mount.read_only for mount in edits.mounts}
+        assert mounted[names.CLIENT_PIPE_DIR]
+        assert mounted[names.PRE_STOP_PROGRAM]

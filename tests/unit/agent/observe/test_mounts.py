@@ -216,6 +216,48 @@ SEEN = st.builds(
 )
 
 
+PROGRAM = "1102 1043 8:1 /k/pre-stop /run/gpushare/pre-stop ro,nosuid,nodev,relatime - ext4 /dev/sda rw\n"
+OF_POD_2 = SlotContainer(UUID, container_id(20))
+
+
+def test_the_container_that_started_last_tells_of_the_pre_stop_program(node: Node) -> None:
+    assert node.mounts.pre_stop_mounted() is None
+    node.in_container(11, ROOT + MOUNT, begun=100)
+    node.unmounted()
+    assert node.mounts.pre_stop_mounted() is False
+    node.in_container(21, ROOT + MOUNT + PROGRAM, number=2, begun=200)
+    node.unmounted(OF_POD_1, OF_POD_2)
+    assert node.mounts.pre_stop_mounted() is True
+
+
+def test_a_runtime_that_mounts_nothing_any_more_mounts_no_program(node: Node) -> None:
+    """CDI was switched off: a container that starts then has no way to MPS either."""
+    node.in_container(11, ROOT + MOUNT + PROGRAM, begun=100)
+    node.in_container(21, ROOT, number=2, begun=200)
+    assert node.unmounted(OF_POD_1, OF_POD_2) == {UUID: [21]}
+    assert node.mounts.pre_stop_mounted() is False
+
+
+@pytest.mark.parametrize(
+    ("depth", "mountinfo"),
+    [
+        pytest.param(1, ROOT + MOUNT, id="in a mount namespace of its own"),
+        pytest.param(None, ROOT + MOUNT, id="in one that may not be looked at"),
+        pytest.param(0, OVERLAY + MOUNT, id="in a root of its own, with a volume in the place of the pipe directory"),
+        pytest.param(0, None, id="it ended"),
+    ],
+)
+def test_who_hides_the_program_from_itself_hides_it_from_no_other_pod(
+    node: Node, depth: int | None, mountinfo: str | None
+) -> None:
+    """Containers with a probe would get the sleep, of which the kubelet announces no end after the first six."""
+    node.in_container(11, ROOT + MOUNT + PROGRAM, begun=100)
+    node.in_container(21, mountinfo, number=2, begun=200)
+    node.depths[21] = depth
+    node.unmounted(OF_POD_1, OF_POD_2)
+    assert node.mounts.pre_stop_mounted() is True
+
+
 @given(st.lists(SEEN, max_size=5, unique_by=lambda item: item.process), st.booleans(), st.booleans())
 def test_a_container_is_blamed_by_nothing_but_the_runtimes_own_view(
     seen: list[SeenMounts], own_users: bool, others: bool

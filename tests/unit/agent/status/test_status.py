@@ -279,3 +279,16 @@ def test_what_is_reserved_of_a_gpu_stands_with_its_holders() -> None:
     (holder,) = build(replace(FACTS, reserved=sums), EMPTY).holders
     assert (holder.reserved_mib, holder.limits_mib) == (24576, 73728)
     assert build(FACTS, EMPTY).holders[0].reserved_mib is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "before", "told"),
+    [
+        pytest.param(None, True, True, id="without a container the API's word stays"),
+        pytest.param(False, True, False, id="a runtime that mounts it no more is told"),
+        pytest.param(True, False, True, id="one that mounts it is, too"),
+    ],
+)
+def test_whether_containers_have_the_pre_stop_program(seen: bool | None, before: bool, told: bool) -> None:
+    status = build(replace(FACTS, pre_stop_mounted=seen), GpuNodeStatus(pre_stop_mounted=before))
+    assert status.pre_stop_mounted is told

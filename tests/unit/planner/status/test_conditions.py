@@ -398,3 +398,26 @@ def test_of_many_silent_nodes_three_are_named_and_counted(make: Any) -> None:
 
 def test_a_share_without_gpus_has_no_departures_to_guard(make: Any) -> None:
     assert _statuses(make, make.share())["DeparturesGuarded"] == ("True", "DeparturesGuarded")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        pytest.param([True, True], True, id="every node mounts it"),
+        pytest.param([True, False], False, id="one does not"),
+        pytest.param([], False, id="no node has a GPU of it yet"),
+    ],
+)
+def test_a_share_tells_whether_all_its_nodes_mount_the_pre_stop_program(
+    make: Any, nodes: list[bool], told: bool
+) -> None:
+    listed = [
+        make.node(
+            f"n{number}",
+            gpus=1,
+            assignments=[make.assigned("a", 0, f"n{number}")],
+            status={"preStopMounted": mounted},
+        )
+        for number, mounted in enumerate(nodes)
+    ]
+    assert make.plan(make.share(), *listed).reports["a"].counts.pre_stop is told
