@@ -40,14 +40,14 @@ class PreStopProgram:
         """Its path on the node; None: this image has none. OSError: the node takes none."""
         if self._delivered is None or not self._delivered.is_file():
             try:
-                content = self._source.read_bytes()
+                content = read_bytes(self._source, MAX_LIBRARY_BYTES)
             except FileNotFoundError:
                 return None
             version = self._directory / hashlib.sha256(content).hexdigest()[:16]
             version.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._label(version)
             path = version / PROGRAM
-            if not path.is_file() or path.read_bytes() != content:
+            if not path.is_file() or read_start(path, len(content) + 1) != content:
                 write_bytes(path, content, mode=0o755)
             self._delivered = path
         return str(self._delivered)
