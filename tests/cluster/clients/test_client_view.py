@@ -60,7 +60,7 @@ def test_the_control_directory_is_read_only_and_holds_control_alone(harness: Har
         assert seen["written"] == "Read-only file system"
         assert seen["pipe"] == PIPE
         assert seen["nvidia"] == "void"
-        assert seen["run"] == ["mps"]
+        assert seen["run"] == ["mps", "pre-stop"]
 
 
 def test_no_command_of_a_client_reaches_the_daemon_not_even_a_question(harness: Harness, share: Share) -> None:

@@ -123,10 +123,10 @@ def test_helpers_let_in_no_more_processes_than_granted(harness: Harness, strict:
 def test_a_forged_pid_harms_nobody_at_departure_and_is_found_and_ended(harness: Harness, strict: Share) -> None:
     with harness.namespace(enforce="privileged") as tenant:
         names = tenant.neighbours(strict.name, 2)
-        before = daemon_of(harness, strict)["contexts"]
+        wait_until("they are listed", lambda: daemon_of(harness, strict)["contexts"] == len(names), 15)
         tenant.start(forger(tenant, "leaves", strict.name))
         tenant.wait_event("leaves", "forged")
-        wait_until("it is listed", lambda: daemon_of(harness, strict)["contexts"] == before + 1, 15)
+        wait_until("it is listed", lambda: daemon_of(harness, strict)["contexts"] == len(names) + 1, 15)
         tenant.kubectl.delete("pod", "leaves", wait=False)
         wait_until("it is gone", lambda: not tenant.kubectl.find("pod", "leaves"), 60)
         tenant.go_on(names)
