@@ -9,6 +9,7 @@ and of pods without a slot, are reported and never ended.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from signal import Signals
 from typing import Protocol
 
@@ -99,20 +100,9 @@ def _past_mps_requests(
     """
     clients = confirmed.violation.clients_beside
     yield from (_client_request(confirmed, process) for process in clients)
-    for process in confirmed.to_end:
-        number = next_signal(now, now, sent(identity(process)), KILL_AFTER_SECONDS)
-        if number is not None:
-            yield TerminationRequest(
-                TerminationReason.VIOLATION,
-                confirmed.finding.uuid,
-                process,
-                _pod(confirmed.finding),
-                f" ({describe(confirmed.violation.usage)})",
-                f", as GpuShare {confirmed.finding.share} says (enforcement: Terminate): {confirmed.finding.message}.",
-                signal=number,
-                after=clients,
-                past_mps=True,
-            )
+    for process, number in _signals(confirmed.to_end, sent, now):
+        request = _request(confirmed, process, f"{confirmed.finding.message}.")
+        yield replace(request, signal=number, after=clients, past_mps=True)
 
 
 def _kept_memory_requests(
@@ -122,24 +112,25 @@ def _kept_memory_requests(
     which are ended before.
     """
     usage = confirmed.violation.usage
-    for process in confirmed.to_signal:
+    why = (
+        f"its CUDA contexts were ended, and it keeps its memory: {describe(usage)} still uses "
+        f"{confirmed.violation.observed} MiB of GPU {usage.uuid}, its grant is {confirmed.violation.granted} MiB."
+    )
+    for process, number in _signals(confirmed.to_signal, sent, now):
+        yield replace(_request(confirmed, process, why), signal=number, after=confirmed.to_end)
+
+
+def _signals(
+    processes: Iterable[ListedProcess], sent: Callable[[Identity], Mapping[Signals, float]], now: float
+) -> Iterator[tuple[ListedProcess, Signals]]:
+    """The processes that are due for a signal, with it."""
+    for process in processes:
         number = next_signal(now, now, sent(identity(process)), KILL_AFTER_SECONDS)
         if number is not None:
-            yield TerminationRequest(
-                TerminationReason.VIOLATION,
-                confirmed.finding.uuid,
-                process,
-                _pod(confirmed.finding),
-                f" ({describe(usage)})",
-                f", as GpuShare {confirmed.finding.share} says (enforcement: Terminate): its CUDA contexts were ended, "
-                f"and it keeps its memory: {describe(usage)} still uses {confirmed.violation.observed} MiB of GPU "
-                f"{usage.uuid}, its grant is {confirmed.violation.granted} MiB.",
-                signal=number,
-                after=confirmed.to_end,
-            )
+            yield process, number
 
 
-def _client_request(confirmed: ConfirmedViolation, process: ListedProcess) -> TerminationRequest:
+def _request(confirmed: ConfirmedViolation, process: ListedProcess, why: str, how: str = "") -> TerminationRequest:
     finding = confirmed.finding
     return TerminationRequest(
         TerminationReason.VIOLATION,
@@ -147,9 +138,14 @@ def _client_request(confirmed: ConfirmedViolation, process: ListedProcess) -> Te
         process,
         _pod(finding),
         f" ({describe(confirmed.violation.usage)})",
-        f" on GPU {finding.uuid} through its MPS daemon, as GpuShare {finding.share} says (enforcement: Terminate): "
-        f"{finding.message}. The other clients go on; the process gets CUDA error 810.",
+        f"{how}, as GpuShare {finding.share} says (enforcement: Terminate): {why}",
     )
+
+
+def _client_request(confirmed: ConfirmedViolation, process: ListedProcess) -> TerminationRequest:
+    finding = confirmed.finding
+    why = f"{finding.message}. The other clients go on; the process gets CUDA error 810."
+    return _request(confirmed, process, why, how=f" on GPU {finding.uuid} through its MPS daemon")
 
 
 def _regarding(finding: Finding, node: str) -> Object:

@@ -9,9 +9,9 @@ A process attaches only if its container holds a part of the GPU, within the gra
 in which the server's limits are the grant's own. A connection can be handed to other processes, so it is worth nothing
 once the process that made it has ended. How many processes and contexts a container has is what the broker has let in
 and what the server lists, together (`places`); whom the server lists and who never attached is told to the agent. A
-process whose contexts the agent had ended attaches no more: it
-could not be ended in order again, and its end would take its neighbours along. Connections are bounded, in all and for
-each pod. The broker's end harms no running client: after an attach no connection of theirs is left.
+process whose contexts the agent had ended attaches no more: it could not be ended in order again, and its end would
+take its neighbours along. Connections are bounded, in all and for each pod. The broker's end harms no running client:
+after an attach no connection of theirs is left.
 """
 
 import asyncio
@@ -284,11 +284,15 @@ class Broker:
         return found.st_ino, found.st_ctime_ns
 
     def _container_of(self, pid: int) -> Container | None:
-        """The container of a process, if it holds a part of the GPU; it need take no new client."""
+        """The container of a process, if it holds a part of the GPU."""
+        held = self._held_by(self._read_owners(pid) or ())
+        return None if held is None else _key(held)
+
+    def _held_by(self, owners: Sequence[Owner]) -> AttachAdmitted | None:
+        """What the container holds of the GPU, which need take no new client."""
         known = self._grants()
-        grants = None if known is None else replace(known, closed="")
-        verdict = judge(grants, self._read_owners(pid) or ())
-        return _key(verdict) if isinstance(verdict, AttachAdmitted) else None
+        verdict = judge(None if known is None else replace(known, closed=""), owners)
+        return verdict if isinstance(verdict, AttachAdmitted) else None
 
     def _owner_of(self, pid: int) -> Owner | None:
         return next(iter(self._read_owners(pid) or ()), None)
@@ -347,10 +351,9 @@ class Broker:
 
     def _note_stopping(self, owners: Sequence[Owner]) -> None:
         """Of containers that hold a part of this GPU alone: others have no client that has to leave."""
-        known = self._grants()
-        verdict = judge(None if known is None else replace(known, closed=""), owners)
-        if isinstance(verdict, AttachAdmitted):
-            self._record.stopping(verdict.owner, verdict.container)
+        held = self._held_by(owners)
+        if held is not None:
+            self._record.stopping(held.owner, held.container)
 
     async def _let_in(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
         """Waits for the peer's grant and for a turn, as long as the peer does. AttachDeniedError."""
@@ -409,14 +412,10 @@ class Broker:
             try:
                 self._clients.passed(place, process, await attach(sock, given, self._daemon))
                 attached = True
-            except StalledError as error:
+            except (StalledError, ServerHungError) as error:
                 self._clients.stalled(place)
-                raise AttachDeniedError(AttachDenied(RefusedAttach.STALLED, str(error), owner, container)) from error
-            except ServerHungError as error:
-                self._clients.stalled(place)
-                raise AttachDeniedError(
-                    AttachDenied(RefusedAttach.SERVER_HUNG, str(error), owner, container)
-                ) from error
+                reason = RefusedAttach.STALLED if isinstance(error, StalledError) else RefusedAttach.SERVER_HUNG
+                raise AttachDeniedError(AttachDenied(reason, str(error), owner, container)) from error
             finally:
                 if new and not attached:
                     self._clients.remove(place, process)
