@@ -26,15 +26,19 @@ class AgentHealth:
         return f"the last tick was {age:.0f} s ago" if age > ALIVE_SECONDS else None
 
     def unready(self) -> str | None:
-        """What is missing before the agent has reported once; None: nothing."""
-        return None if self._status.reported else "has not yet seen the API, the GPUs and the kubelet"
+        """What is missing before the agent has reported once, or why what it reports does not arrive; None: nothing.
+
+        It is no reason to start it again: it goes on serving its node, and whatever is wrong on the way is found by
+        each request anew.
+        """
+        since, now = self._status.unreported_since, self._clock()
+        if not self._status.reported:
+            return "has not yet seen the API, the GPUs and the kubelet"
+        if since is not None and now - since > REFUSED_SECONDS:
+            return f"the API server has taken no status for {now - since:.0f} s"
+        return None
 
     def not_working(self) -> str | None:
         """Why departures may go unseen or the status be old; None: the agent does its work."""
-        now, since = self._clock(), self._status.unreported_since
-        age = now - self._tick.ended_at
-        if age > LATE_SECONDS:
-            return f"the last tick was {age:.0f} s ago"
-        if since is not None and now - since > REFUSED_SECONDS:
-            return f"the API server has taken no status for {now - since:.0f} s"
-        return self.unready()
+        age = self._clock() - self._tick.ended_at
+        return f"the last tick was {age:.0f} s ago" if age > LATE_SECONDS else self.unready()

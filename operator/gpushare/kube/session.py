@@ -6,8 +6,9 @@ kubeconfig with all its forms. This module adds what a process that runs for mon
   another content opens new connections; those that exist end by themselves.
 - Credentials that are refused are read anew, for a token that was replaced within the minute, and for exec plugins,
   which the library asks once.
-- Keepalive on each connection, and no look for a proxy where the environment names none: aiohttp looks anew for each
-  request and reads ~/.netrc, too, which costs two threads and an eighth of the operator's CPU time.
+- Keepalive on each connection, and one look for a proxy: aiohttp looks anew for each request and reads ~/.netrc, too,
+  which costs two threads and an eighth of the operator's CPU time, and understands NO_PROXY as Python does, which is
+  not as the rest of a cluster does.
 
 None of the library's generated classes is imported: they take 43 MiB of a process.
 """
@@ -21,8 +22,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from kubernetes.aio.client.api_client import ApiClient
@@ -32,7 +31,9 @@ from kubernetes.aio.config import ConfigException, load_kube_config
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from gpushare.kube.answers import read_error
+from gpushare.kube.proxies import environment_proxy
 from gpushare.kube.resources import KubeError, Object
+from gpushare.kube.trust import AuthorityFile, as_client_go
 
 LOG = logging.getLogger(__name__)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -59,13 +60,11 @@ async def log_in(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> None:
-    """Fills in server, trust and credentials: in a pod those of its service account, elsewhere those of the current
-    context of `kubeconfig`, or of KUBECONFIG or ~/.kube/config. AccessError.
+    """Fills in server, trust, credentials and proxy: in a pod those of its service account, elsewhere those of the
+    current context of `kubeconfig`, or of KUBECONFIG or ~/.kube/config. AccessError.
 
-    Chain, dates and host name of the server's certificate are verified. X.509's strict rules are not, as in client-go:
-    the authorities of some clusters have no key identifiers, and since Python 3.13 they would be refused.
+    The proxy is the kubeconfig's, else that of the environment.
     """
-    configuration.disable_strict_ssl_verification = True
     in_pod = kubeconfig is None and environ.get("KUBERNETES_SERVICE_HOST")
     try:
         if in_pod:
@@ -78,6 +77,7 @@ async def log_in(
     except ConfigException as error:
         source = f"the service account in {service_account}" if in_pod else "the kubeconfig"
         raise AccessError(f"{source} gives no access to the API server: {error}") from error
+    configuration.proxy = configuration.proxy or environment_proxy(configuration.host, environ)
 
 
 class ApiSession:
@@ -92,7 +92,7 @@ class ApiSession:
         self._configuration = configuration
         self._user_agent = user_agent
         self._refresh = refresh
-        self._authority = _Authority(configuration.ssl_ca_cert)
+        self._authority = AuthorityFile(configuration.ssl_ca_cert)
         self._requests, self._watches = self._open()
         self._replaced: list[ApiClient] = []
 
@@ -174,7 +174,7 @@ async def session_for_kopf(log_in: LogIn = log_in) -> tuple[str, aiohttp.ClientS
     """
     configuration = Configuration()
     await log_in(configuration)
-    authority = _Authority(configuration.ssl_ca_cert)
+    authority = AuthorityFile(configuration.ssl_ca_cert)
 
     async def authorize(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if authority.changed():
@@ -203,9 +203,8 @@ async def session_for_kopf(log_in: LogIn = log_in) -> tuple[str, aiohttp.ClientS
 def _connections(rest: RESTClientObject, limit: int, **options: Any) -> aiohttp.ClientSession:
     """What the library opens by itself, with keepalive and without what each request would look for in vain."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=limit, ssl=rest.ssl_context, socket_factory=_kept_alive),
+        connector=aiohttp.TCPConnector(limit=limit, ssl=as_client_go(rest.ssl_context), socket_factory=_kept_alive),
         read_bufsize=READ_BYTES,
-        trust_env=has_proxy(rest.configuration.host),
         **options,
     )
 
@@ -218,39 +217,3 @@ def _kept_alive(address: aiohttp.AddrInfoType) -> socket.socket:
         if (option := getattr(socket, name, None)) is not None:  # macOS lacks one
             made.setsockopt(socket.IPPROTO_TCP, option, value)
     return made
-
-
-def has_proxy(url: str) -> bool:
-    """Whether the environment names a proxy for it."""
-    parts = urlsplit(url)
-    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
-
-
-class _Authority:
-    """The file of the certificates that servers are verified by.
-
-    The kubelet replaces it together with the token, mostly by the same content: that is no change.
-    """
-
-    def __init__(self, path: str | None) -> None:
-        """None: the system's certificates, or none, which do not change."""
-        self._path = path and Path(path)
-        self._seen: tuple[int, int, int] | None = None
-        self._content = b""
-        self.changed()
-
-    def __str__(self) -> str:
-        return f"the certificate authority in {self._path}"
-
-    def changed(self) -> bool:
-        """Whether it has another content than at the last look. A file that cannot be read has not changed."""
-        if not self._path:
-            return False
-        try:
-            status = self._path.stat()
-            seen = status.st_ino, status.st_mtime_ns, status.st_size
-            content = self._content if seen == self._seen else self._path.read_bytes()
-        except OSError:
-            return False
-        before, self._seen, self._content = self._content, seen, content
-        return content != before

@@ -10,7 +10,6 @@ hides no other. One answer is parsed at a time.
 
 import json
 import re
-import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 from gpushare.kube.resources import PODS, Object, Resource
+from gpushare.kube.trust import Trust
 from gpushare.kubectl.failures import UnreachableError, of_answer, unreachable
 from gpushare.kubectl.proxy import ANSWER_SECONDS, Proxy
 
@@ -236,9 +236,9 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def of_a_pod(host: str, port: int, account: Path = SERVICE_ACCOUNT) -> ApiReader:
-    """The API server as a pod sees it. The token is read for each request, since the kubelet renews it."""
-    tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
+    """The API server as a pod sees it. Token and authority are read for each request, since the kubelet renews them."""
+    trust = Trust(account / "ca.crt")
     return ApiReader(
-        lambda seconds: HTTPSConnection(host, port, timeout=seconds, context=tls),
+        lambda seconds: HTTPSConnection(host, port, timeout=seconds, context=trust.context()),
         lambda: {"Authorization": f"Bearer {(account / 'token').read_text().strip()}"},
     )

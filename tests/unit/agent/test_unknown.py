@@ -126,6 +126,8 @@ async def test_an_agent_whose_later_status_is_refused_renews_no_heartbeat(node: 
     assert (node.health.not_working(), node.health.unready()) == (None, None), "the next attempt may succeed"
     node.running.status.unreported_since = boot_clock() - REFUSED_SECONDS - 1
     assert "has taken no status for 16 s" in str(node.health.not_working())
+    assert "has taken no status for 16 s" in str(node.health.unready())
+    assert node.health.unhealthy() is None, "a restart would not help"
     node.kube.heal()
     await node.until(lambda: node.running.status.unreported_since is None)
     assert node.health.not_working() is None

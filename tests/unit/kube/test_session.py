@@ -1,7 +1,6 @@
 """The way to the API server: service account, kubeconfig, trust that changes, and what a request carries."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -16,9 +15,9 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 
 from gpushare.kube.client import NODES, AccessError, Kube, KubeError
-from gpushare.kube.session import ApiSession, has_proxy, log_in, session_for_kopf
+from gpushare.kube.session import ApiSession, log_in, session_for_kopf
 from tests.unit.kube.answering import answering
-from tests.unit.kube.certificates import DAY, Authority, authority, server_context
+from tests.unit.kube.certificates import Authority, authority, server_context
 
 SERVER = "https://10.0.0.1:443"
 POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -154,66 +153,12 @@ def replace(path: Path, content: bytes) -> None:
     new.rename(path)
 
 
-@pytest.fixture
-def strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any Python does as those since 3.13 do by default."""
-    default = ssl.create_default_context
-
-    def create_default_context(*arguments: Any, **options: Any) -> ssl.SSLContext:
-        context = default(*arguments, **options)
-        context.verify_flags |= ssl.VERIFY_X509_STRICT
-        return context
-
-    monkeypatch.setattr(ssl, "create_default_context", create_default_context)
-
-
-@pytest.mark.usefixtures("strict")
-async def test_a_pod_trusts_the_server_of_its_own_cluster(directory: Path) -> None:
-    """The authority has no key identifiers, and neither has the certificate."""
-    async with pod_and_server(directory) as (kube, server, _):
-        await kube.get(NODES, "n")
-        assert [token and token.lower() for token in server.seen] == ["bearer first"]
-
-
-@pytest.mark.parametrize(
-    ("certificate", "why"),
-    [
-        ({"until": timedelta(0)}, "certificate has expired"),
-        ({"until": 5 * DAY}, "certificate is not yet valid"),
-        ({"host": "another"}, "Hostname mismatch"),
-    ],
-)
-async def test_a_certificate_that_is_not_valid_is_refused(
-    directory: Path, certificate: dict[str, Any], why: str
-) -> None:
-    async with pod_and_server(directory) as (kube, server, cluster):
-        server.present(cluster, **certificate)
-        with pytest.raises(ClientConnectorCertificateError, match=why):
-            await kube.get(NODES, "n")
-        assert server.seen == []
-
-
 async def test_a_server_of_another_cluster_is_refused(directory: Path) -> None:
     async with pod_and_server(directory) as (kube, server, _):
         server.present(authority())
         with pytest.raises(ClientConnectorCertificateError):
             await kube.get(NODES, "n")
         assert server.seen == []
-
-
-async def test_the_trust_of_a_changed_authority_is_that_of_its_file(directory: Path) -> None:
-    async with pod_and_server(directory) as (kube, server, cluster):
-        server.keeps = False
-        await kube.get(NODES, "n")
-        after = authority()
-        server.present(after)
-        with pytest.raises(ClientConnectorCertificateError):
-            await kube.get(NODES, "n")
-        replace(directory / "ca.crt", after.pem)
-        await kube.get(NODES, "n")
-        server.present(cluster)
-        with pytest.raises(ClientConnectorCertificateError):
-            await kube.get(NODES, "n")
 
 
 async def test_a_request_under_way_outlives_a_change_of_the_authority(directory: Path) -> None:
@@ -308,24 +253,3 @@ async def test_a_request_carries_path_query_body_and_names_as_they_are_given() -
         await session.send("POST", NODES.path(None, "a b:1"), query, body, limits=LIMITS)
         await session.close()
     assert seen == [("/api/v1/nodes/a b:1", query, body, "gpushare/1")]
-
-
-@pytest.mark.parametrize(
-    ("variables", "asked"),
-    [
-        ({}, False),
-        ({"https_proxy": "http://proxy:3128"}, True),
-        ({"https_proxy": "http://proxy:3128", "no_proxy": "10.0.0.0,.svc"}, True),
-        ({"https_proxy": "http://proxy:3128", "no_proxy": "api.example.com"}, False),
-        ({"http_proxy": "http://proxy:3128"}, False),
-    ],
-)
-def test_the_proxy_is_looked_for_only_where_the_environment_names_one(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], asked: bool
-) -> None:
-    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
-        for spelled in (name, name.upper()):
-            monkeypatch.delenv(spelled, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert has_proxy("https://api.example.com:6443") is asked
