@@ -202,12 +202,12 @@ kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (
 .PHONY: hpa-test
 hpa-test: venv cluster-build ## a HorizontalPodAutoscaler scales clients by a metric (builds Prometheus and its adapter once)
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m pytest tests/cluster/tools/test_pod_autoscaler.py -v --hpa
+	@$(BIN)/python -m pytest tests/cluster/tools/autoscaling/test_pod_autoscaler.py -v --hpa
 
 .PHONY: autoscaler-test
 autoscaler-test: venv cluster-build ## nodes that come and go with cluster-autoscaler; SOURCE= is its folder in a copy of kubernetes/autoscaler
 	@test -n "$(SOURCE)" || { echo "SOURCE= is missing: the folder cluster-autoscaler of github.com/kubernetes/autoscaler" >&2; exit 2; }
-	@$(BIN)/python -m pytest tests/cluster/tools/test_autoscaler.py -v --autoscaler $(abspath $(SOURCE))
+	@$(BIN)/python -m pytest tests/cluster/tools/autoscaling/test_autoscaler.py -v --autoscaler $(abspath $(SOURCE))
 
 .PHONY: dcgm-test
 dcgm-test: venv cluster-build ## which pods dcgm-exporter names; SOURCE= is a copy of NVIDIA/dcgm-exporter, GO_DCGM= one of NVIDIA/go-dcgm

@@ -1,4 +1,4 @@
-"""Measurements on a real GPU, from the root of the work tree: `python3 -m measurements.gpu.mps.starts OUT.json`.
+"""Measurements on a real GPU, from the root of the work tree: `python3 -m measurements.gpu.mps.attach.starts OUT.json`.
 
 Nothing of ours needs to be installed: what is imported comes from this work tree, here and in every program that is
 started. What the caller's PYTHONPATH names is found after it: on a bare machine packages of others may lie there.

@@ -7,7 +7,7 @@ grant, for which no limit is set; and through the broker with a smaller grant. W
 commit and that of now are measured in turns. It makes two contexts, as a process does
 whose cuInit attaches first and whose context follows. Daemon, server, broker and supervisor's turns are the product's
 own and the simulation's, each in a process of its own. A simulated daemon is a Python program, so the seconds say what
-our own way costs, not what CUDA's start takes: for that see measurements/gpu/mps/attach_cost.py.
+our own way costs, not what CUDA's start takes: for that see measurements/gpu/mps/attach/attach_cost.py.
 `chrt` keeps the machine's other work out: an attach is a dozen turns of four processes, and each would wait for a core.
 """
 

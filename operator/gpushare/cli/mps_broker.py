@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gpushare.api.names import RUN_DIR
 from gpushare.mps.layout import BROKER_GROUP
-from gpushare.mps.supervisor.open_files import raise_nofile
 from gpushare.process import users
+from gpushare.process.open_files import raise_nofile
 from gpushare.process.restarts import Restarts, keep_running
 
 LOG = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from gpushare.api.names import RUN_DIR, SIMULATION_DIR
 from gpushare.mps.protocol import ProtocolSetting
-from gpushare.mps.supervisor.open_files import raise_nofile
 from gpushare.mps.supervisor.supervisor import Supervisor
 from gpushare.nvml.types import Nvml, NvmlError
+from gpushare.process.open_files import raise_nofile
 
 LOG = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import pytest
 
 from localcluster.kubectl import Object
 from localcluster.stack import install
+from tests.cluster.delivery.other_plugin import other_plugin
 from tests.cluster.harness import Harness, Tenant, condition, gpu_share, wait_until
-from tests.cluster.other_plugin import other_plugin
 
 pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 NVIDIA = "nvidia.com/gpu"

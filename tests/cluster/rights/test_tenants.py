@@ -9,7 +9,7 @@ import pytest
 
 from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
-from tests.cluster.rights.policies import refusal
+from tests.cluster.rights.policies.requests import refusal
 from tests.cluster.tools.test_metrics import Scraped
 
 pytestmark = pytest.mark.takes(250)  # all of them, on one worker

@@ -47,9 +47,10 @@ SMALL = {
     "bench-8-pods": "--quick --clients 1 --repeats 1 --seconds 0.3 --kinds compute --grids small --depths 1",
 }
 """Arguments that come last and so win, by the Job's name."""
-HARMFUL = [EXAMPLES / "depart.yaml", EXAMPLES / "fault.yaml"]
-RUN = sorted(path for path in EXAMPLES.glob("*.yaml") if path.stem != "ddp" and path not in HARMFUL)
-ADMITTED = [EXAMPLES / "ddp.yaml", *sorted((EXAMPLES / "frameworks").glob("*.yaml"))]
+FRAMEWORKS = sorted((EXAMPLES / "frameworks").glob("*.yaml"))
+HARMFUL = [EXAMPLES / "isolation" / "depart.yaml", EXAMPLES / "isolation" / "fault.yaml"]
+ADMITTED = [EXAMPLES / "cooperation" / "ddp.yaml", *FRAMEWORKS]
+RUN = sorted({*EXAMPLES.glob("*/*.yaml")} - {*ADMITTED, *HARMFUL})
 
 
 def objects(path: Path) -> list[Object]:

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from localcluster.kubectl import Object
+from tests.cluster.delivery.other_plugin import other_plugin
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
-from tests.cluster.other_plugin import other_plugin
 
 NVIDIA = "nvidia.com/gpu"
 

@@ -19,7 +19,7 @@ from gpushare.planner.model import NodeView
 from gpushare.planner.selection.refusals import FoundGpu, foreign_compute_mode
 from tests.unit.agent.fake_node import SHARE, FakeNode
 from tests.unit.agent.observed_pods import uid
-from tests.unit.agent.test_whole_gpus import NVIDIA, giving
+from tests.unit.agent.reconcile.test_whole_gpus import NVIDIA, giving
 
 CONTAINER = "ab" * 32
 FRACTION = "900000.000000001Ti"

@@ -11,7 +11,8 @@ from gpushare_workload.scenarios import SCENARIOS
 from localcluster.paths import REPOSITORY
 
 EXAMPLES = REPOSITORY / "workload" / "examples"
-OURS = sorted(EXAMPLES.glob("*.yaml"))
+FRAMEWORKS = sorted((EXAMPLES / "frameworks").glob("*.yaml"))
+OURS = sorted({*EXAMPLES.glob("*/*.yaml")} - {*FRAMEWORKS})
 README_SHARE = yaml.safe_load((REPOSITORY / "examples" / "inference.yaml").read_text())["metadata"]["name"]
 
 
@@ -36,7 +37,7 @@ def test_the_arguments_of_an_example_are_those_that_the_program_takes(path: Path
         cli.parser().parse_args(container["args"])
 
 
-@pytest.mark.parametrize("path", [*OURS, *sorted((EXAMPLES / "frameworks").glob("*.yaml"))], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*OURS, *FRAMEWORKS], ids=lambda path: path.name)
 def test_an_example_asks_for_one_slot_of_the_readmes_share_alone(path: Path) -> None:
     whole_gpus = path.name == "ddp.yaml"
     for spec in templates(path):

@@ -20,7 +20,7 @@ IMAGES = {
 }
 EXAMPLES = [
     REPOSITORY / "examples" / "pod.yaml",
-    *(path for path in sorted((REPOSITORY / "workload" / "examples").glob("*.yaml")) if path.stem != "ddp"),
+    *sorted(path for path in (REPOSITORY / "workload" / "examples").glob("[!f]*/*.yaml") if path.stem != "ddp"),
 ]
 
 

@@ -10,7 +10,7 @@ from gpushare.agent.dra.slices import resource_slice
 from localcluster.kubectl import CommandError, Object
 from localcluster.stack import NAMESPACE
 from tests.cluster.harness import NODE, Harness, wait_until
-from tests.cluster.rights.policies import AGENT, OPERATOR, Change, acting_as, refusal
+from tests.cluster.rights.policies.requests import AGENT, OPERATOR, Change, acting_as, refusal
 
 
 def gpu_node(name: str, **parts: Any) -> Object:

@@ -1,6 +1,6 @@
 """The attach broker on a real GPU: what it costs, whom it lets in and with what, and what attacks on it do.
 
-    python3 -m measurements.gpu.mps.broker OUT.json  as root on an idle GPU, nvidia-cuda-mps-control on PATH
+    python3 -m measurements.gpu.mps.attach.broker OUT.json  as root on an idle GPU, nvidia-cuda-mps-control on PATH
 
 Compared in turns: clients that connect to the daemon itself, as before there was a broker, and clients that connect to
 the broker. Ends all that it started.
@@ -19,7 +19,7 @@ from typing import Any
 
 from gpushare.mps.control import PROGRAM, ControlError
 from measurements.gpu.environment import environment_block
-from measurements.gpu.mps.stand import CEILING_MIB, Program, Stand, spread, stand
+from measurements.gpu.mps.attach.stand import CEILING_MIB, Program, Stand, spread, stand
 
 ATTACHES, LAUNCHES, RATES = 15, 24, 3
 """Repeats of each way, in turns."""

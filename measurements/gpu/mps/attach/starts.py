@@ -1,7 +1,7 @@
 """Measures where the time goes when many programs start on one GPU at once: Python's imports, CUDA's context, the first
 kernel.
 
-    python3 -m measurements.gpu.mps.starts OUT.json  as root on an idle GPU, nvidia-cuda-mps-control on PATH
+    python3 -m measurements.gpu.mps.attach.starts OUT.json  as root on an idle GPU, nvidia-cuda-mps-control on PATH
 
 All processes of a case start at the same moment, without MPS and as clients of one bare MPS daemon, in turns. Each says
 when it had imported CuPy, had its context, and had the result of its first kernel, in seconds since its start.

@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from gpushare.mps.supervisor.open_files import nofile_remark
+from gpushare.process.open_files import nofile_remark
 
 
 @pytest.mark.parametrize(("hard", "warned"), [(1024, True), (4096, False), (resource.RLIM_INFINITY, False)])

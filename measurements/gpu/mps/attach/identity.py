@@ -1,6 +1,6 @@
 """Whom the MPS server and NVML list, and when: after each call of CUDA, beside a broker, and with a forged PID.
 
-    python3 -m measurements.gpu.mps.identity OUT.json  as root on an idle GPU, MPS and a C compiler on PATH
+    python3 -m measurements.gpu.mps.attach.identity OUT.json  as root on an idle GPU, MPS and a C compiler on PATH
 
 Prints and writes one JSON object. Each list is of all clients, and a name stands for each process: `me` is the client
 of that step. What the broker relies on: `listing` (milliseconds from the end of an attach, as the broker sees it, until
@@ -26,7 +26,7 @@ from typing import Any
 from gpushare.mps.control import ControlError
 from gpushare.nvml.real import PynvmlNvml
 from measurements.gpu.environment import environment_block
-from measurements.gpu.mps.stand import CEILING_MIB, Program, Stand, spread, stand
+from measurements.gpu.mps.attach.stand import CEILING_MIB, Program, Stand, spread, stand
 
 REPEATS = 15
 LISTING_SECONDS = 1.0
@@ -95,7 +95,7 @@ SERVE = """
 import asyncio, json, socket, struct, sys, time
 from pathlib import Path
 from gpushare.mps.broker import broker
-from measurements.gpu.mps.stand import owners
+from measurements.gpu.mps.attach.stand import owners
 
 attach, looking = broker.attach, set()
 

@@ -8,7 +8,7 @@ import pytest
 from gpushare.agent.terminate.kubelet_kills import LACK, POD_REASONS, REJECTIONS
 from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import NODE, Harness
-from tests.cluster.rights.policies import AGENT, acting_as, refusal
+from tests.cluster.rights.policies.requests import AGENT, acting_as, refusal
 
 
 def event_of(part: str, pod: str, **fields: Any) -> Object:

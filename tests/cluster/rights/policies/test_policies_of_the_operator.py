@@ -12,8 +12,8 @@ from gpushare.controller.settings import OperatorSettings
 from localcluster.kubectl import CommandError, Object
 from localcluster.stack import NAMESPACE
 from tests.cluster.harness import NODE, Harness, wait_until
-from tests.cluster.rights.held_fields import FREE, HELD
-from tests.cluster.rights.policies import AGENT, OPERATOR, Change, acting_as, refusal
+from tests.cluster.rights.policies.held_fields import FREE, HELD
+from tests.cluster.rights.policies.requests import AGENT, OPERATOR, Change, acting_as, refusal
 
 
 def test_the_operator_writes_only_a_silent_agent_into_a_gpunodes_status(harness: Harness) -> None:

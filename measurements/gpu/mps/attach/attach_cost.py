@@ -1,6 +1,6 @@
 """Measures where an attach through the broker spends its time on a real GPU.
 
-    python3 -m measurements.gpu.mps.attach_cost OUT.json [SECONDS]  as root on an idle GPU, MPS on PATH
+    python3 -m measurements.gpu.mps.attach.attach_cost OUT.json [SECONDS]  as root on an idle GPU, MPS on PATH
 
 Programs start in turns: at the daemon itself; through the broker with the share's whole ceiling as their grant, for
 which no limit is set; and with a smaller grant. Of the last attaches the file has the steps of the program, broker and
@@ -31,7 +31,7 @@ from gpushare.mps.attach_protocol import (
 )
 from gpushare.mps.control_socket import ControlSocket
 from measurements.gpu.environment import environment_block
-from measurements.gpu.mps.stand import CEILING_MIB, Program, Stand, spread, stand
+from measurements.gpu.mps.attach.stand import CEILING_MIB, Program, Stand, spread, stand
 
 SECONDS = 45.0
 MOST_ROUNDS = 1000
@@ -89,7 +89,7 @@ SERVE = """
 import asyncio, functools, json, sys, time
 from pathlib import Path
 from gpushare.mps.broker import attach, broker, daemon, turns
-from measurements.gpu.mps.stand import owners
+from measurements.gpu.mps.attach.stand import owners
 
 steps = []
 

@@ -32,7 +32,7 @@ SERVE = """
 import asyncio, sys, time
 from pathlib import Path
 from gpushare.mps.broker.broker import serve
-from measurements.gpu.mps.stand import owners
+from measurements.gpu.mps.attach.stand import owners
 asyncio.run(serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
 """
 CLIENT = """
