@@ -13,15 +13,15 @@ VOLUME_PLUGINS = "/var/lib/kubelet/volumeplugins"
 CONTAINERD_STATE = "/run/containerd"
 _RUNC = r"""#!/bin/sh
 # A machine that is itself confined may have no CAP_SYS_RESOURCE, and runc starts no container that asks for it.
-bounding=$(sed -n 's/^CapBnd:[[:space:]]*//p' /proc/self/status)
-if [ $((0x$bounding >> 24 & 1)) -eq 0 ]; then
-  for word; do
-    if [ "$before" = --bundle ]; then
+for word; do
+  if [ "$before" = --bundle ]; then
+    bounding=$(sed -n 's/^CapBnd:[[:space:]]*//p' /proc/self/status)
+    if [ $((0x$bounding >> 24 & 1)) -eq 0 ]; then
       sed -i 's/"CAP_SYS_RESOURCE",//g; s/,\?"CAP_SYS_RESOURCE"//g' "$word/config.json"
     fi
-    before=$word
-  done
-fi
+  fi
+  before=$word
+done
 exec {runc} "$@"
 """
 
