@@ -13,7 +13,7 @@ from gpushare.api.gpushare import GpuShare
 ROOT = Path(__file__).parents[3]
 Schema = dict[str, Any]
 DOCUMENTS = crd.documents()
-DEFINITIONS = {name: yaml.safe_load(text) for name, text in DOCUMENTS.items()}
+DEFINITIONS = {name: yaml.load(text, Loader=yaml.CSafeLoader) for name, text in DOCUMENTS.items()}
 
 
 def schema_of(kind: str) -> Schema:

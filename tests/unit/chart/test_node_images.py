@@ -4,12 +4,21 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.daemonset import daemon_set
 from gpushare.controller.settings import OperatorSettings
-from tests.unit.chart.rendered import CHART, NAMESPACE, VARIANTS, every_variant, helm, needs_helm, of_kind, workloads
+from tests.unit.chart.rendered import (
+    CHART,
+    NAMESPACE,
+    VARIANTS,
+    documents,
+    every_variant,
+    helm,
+    needs_helm,
+    of_kind,
+    workloads,
+)
 
 pytestmark = needs_helm
 Object = dict[str, Any]
@@ -23,8 +32,8 @@ def constraints(variant: str, *extra: str) -> dict[str, Object]:
     sets = [f"--set={value}" for value in (*VARIANTS[variant], *extra)]
     text = helm("template", "g", str(CHART), "--namespace", NAMESPACE, *sets).stdout
     found = {}
-    for item in yaml.safe_load_all(text):
-        if item and item["kind"] == "SecurityContextConstraints":
+    for item in documents(text):
+        if item["kind"] == "SecurityContextConstraints":
             assert item["groups"] == []
             for user in item["users"]:
                 found[user.removeprefix(f"system:serviceaccount:{NAMESPACE}:")] = item
@@ -74,8 +83,8 @@ def test_openshift_admits_node_pods_by_their_own_constraint(
     text = helm("template", "g", str(CHART), "--namespace", NAMESPACE, *sets).stdout
     pods = {
         item["spec"]["template"]["spec"]["serviceAccountName"]: item["spec"]["template"]["spec"]
-        for item in yaml.safe_load_all(text)
-        if item and item["kind"] == "DaemonSet"
+        for item in documents(text)
+        if item["kind"] == "DaemonSet"
     }
     pods["gpushare-mps"] = daemon_set(SHARE, OperatorSettings(NAMESPACE, "p", "i"))["spec"]["template"]["spec"]
     assert found.keys() == pods.keys()

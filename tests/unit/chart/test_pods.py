@@ -4,7 +4,6 @@ import copy
 import json
 
 import pytest
-import yaml
 
 from tests.unit.chart.rendered import (
     CHART,
@@ -12,6 +11,7 @@ from tests.unit.chart.rendered import (
     UNPRIVILEGED,
     VARIANTS,
     containers,
+    documents,
     every_variant,
     helm,
     named,
@@ -184,7 +184,7 @@ def test_network_policies_cover_every_part_and_give_mps_pods_no_network() -> Non
 def test_the_webhook_can_listen_on_its_nodes_network() -> None:
     """API servers of some platforms reach nodes and no pods."""
     text = helm("template", str(CHART), "--set=webhook.hostNetwork=true,webhook.port=9443,webhook.replicas=2").stdout
-    objects = {(item["kind"], item["metadata"]["name"]): item for item in yaml.safe_load_all(text) if item}
+    objects = {(item["kind"], item["metadata"]["name"]): item for item in documents(text)}
     deployment = objects["Deployment", "gpushare-webhook"]["spec"]
     pod = deployment["template"]["spec"]
     (container,) = pod["containers"]

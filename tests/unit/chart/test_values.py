@@ -14,6 +14,7 @@ from tests.unit.chart.rendered import (
     CHART,
     NAMESPACE,
     VARIANTS,
+    documents,
     every_variant,
     helm,
     needs_helm,
@@ -129,8 +130,8 @@ def test_an_administrators_labels_are_added_to_the_charts() -> None:
     ).stdout  # fmt: skip
     found = {
         item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]
-        for item in yaml.safe_load_all(text)
-        if item and item["kind"] in ("Deployment", "DaemonSet")
+        for item in documents(text)
+        if item["kind"] in ("Deployment", "DaemonSet")
     }
     assert found.keys() == set(ADJUSTED)
     for part, template in found.items():
@@ -183,7 +184,7 @@ def test_everything_is_labelled_and_selected_by_what_never_changes(variant: str)
 )
 def test_values_that_yaml_could_read_otherwise_stay_what_they_are(flags: list[str]) -> None:
     text = helm("template", "gpushare", str(CHART), f"--namespace={NAMESPACE}", *flags).stdout
-    for workload in (it for it in yaml.safe_load_all(text) if it and it["kind"] in ("Deployment", "DaemonSet")):
+    for workload in (it for it in documents(text) if it["kind"] in ("Deployment", "DaemonSet")):
         spec = workload["spec"]["template"]["spec"]
         assert isinstance(spec.get("runtimeClassName", ""), str)
         for container in (*spec["containers"], *spec.get("initContainers", [])):
