@@ -10,6 +10,7 @@ class ConditionType(StrEnum):
     LIMITS_ENFORCED = "LimitsEnforced"
     DAEMONS_CURRENT = "DaemonsCurrent"
     DEPARTURES_GUARDED = "DeparturesGuarded"
+    WRITES_ACCEPTED = "WritesAccepted"  # there only while it is False
 
 
 MEMORY_PRESSURE = "MemoryPressure"
@@ -44,6 +45,7 @@ class ShareReason(StrEnum):
     ROLLOUT_STOPPED = "RolloutStopped"
     DEPARTURES_GUARDED = "DeparturesGuarded"
     AGENT_SILENT = "AgentSilent"
+    WRITE_REFUSED = "WriteRefused"
 
 
 class GpuReason(StrEnum):
@@ -133,7 +135,6 @@ class EventReason(StrEnum):
     MEMORY_SHORT = "MemoryShort"
     MEMORY_SUFFICIENT = "MemorySufficient"
     CLAIM_PENDING = "ClaimPending"
-    TEMPLATE_REFUSED = "TemplateRefused"
     AGENT_SILENT = "AgentSilent"
     AGENT_REPORTING = "AgentReporting"
 

@@ -16,13 +16,15 @@ import logging
 from asyncio import FIRST_COMPLETED
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
+from gpushare.api.conditions import ShareReason
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.controller.events import FleetEvents
 from gpushare.controller.metrics import OperatorMeters
-from gpushare.controller.writes import Key, Write, WriteStage
-from gpushare.kube.client import API_ERRORS, Kube, KubeError, Resource
+from gpushare.controller.writes import Key, Note, Write, WriteStage
+from gpushare.kube.client import API_ERRORS, CLAIM_TEMPLATES, Kube, KubeError, Resource
+from gpushare.planner import RefusedWrite
+from gpushare.planner.status.refused_writes import refused_sentence
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 16
@@ -42,8 +44,8 @@ FIRST_BACKOFF = 1.0
 CONFLICT_BACKOFF = 0.25
 """The first back-off after a conflict: the newer object is on its way to the cache."""
 LAST_BACKOFF = 300.0
-LONGEST_REFUSAL = 300
-"""Characters of the API server's words in an event: they may have what a tenant wrote."""
+SHARES_TOLD = 3
+"""Shares that get an event about one refused write."""
 LAST_CONFLICT_BACKOFF = 16.0
 """An object that changes all the time is met between two changes by many attempts, not by long waits."""
 
@@ -76,6 +78,8 @@ class Applier:
         """How many writes are under way, by kind."""
         self._retries: dict[Key, tuple[float, float]] = {}
         """When a write that failed may be tried again, and its last back-off, both in seconds."""
+        self._refused: dict[Key, tuple[Write, RefusedWrite]] = {}
+        """The planned writes that the API server refuses."""
         self._without_finalizer: set[str] = set()
         """Shares of this pass that get nothing yet that somebody would have to take back."""
         self._without_daemon_set: set[str] = set()
@@ -93,6 +97,16 @@ class Applier:
         """The writes that are under way."""
         return [write for write, _ in self._under_way.values()]
 
+    @property
+    def refused(self) -> dict[str, tuple[RefusedWrite, ...]]:
+        """By share, the writes that the API server refused more than once, without those of statuses, which could not
+        be told there."""
+        by_share: dict[str, list[RefusedWrite]] = {}
+        for _, (write, refusal) in sorted(self._refused.items()):
+            for share in write.about if write.stage is not WriteStage.REPORT else ():
+                by_share.setdefault(share, []).append(refusal)
+        return {share: tuple(refusals) for share, refusals in by_share.items()}
+
     def retry_seconds(self) -> float | None:
         """The time until a write that failed should be tried again; None: there is none.
 
@@ -109,6 +123,7 @@ class Applier:
         self._began_at, self._begun = self._clock(), set(self._under_way)
         planned = {write.key for write in writes}
         self._retries = {key: retry for key, retry in self._retries.items() if key in planned}
+        self._refused = {key: refusal for key, refusal in self._refused.items() if key in planned}
         self._without_finalizer = {share for hold in writes if hold.stage is WriteStage.HOLD for share in hold.shares}
         due = (run for run in writes if run.stage is WriteStage.RUN and self._is_due(run))
         self._without_daemon_set = {share for run in due for share in run.shares}
@@ -214,6 +229,7 @@ class Applier:
     def _succeeded(self, write: Write) -> None:
         LOG.info("%s", write)
         self._meters.wrote(write, "ok")
+        self._refused.pop(write.key, None)
         if write.verb == "delete":
             self._put_off(write, FIRST_BACKOFF)  # its answer shows nothing: the plans until its event want it again
         else:
@@ -231,11 +247,21 @@ class Applier:
         pause = self._put_off(write, first, most, getattr(error, "retry_after", 0.0))
         LOG.log(logging.INFO if conflict else logging.WARNING, "%s failed, again in %.3g s: %s", write, pause, error)
         self._meters.wrote(write, "conflict" if conflict else "failed")
-        refused = isinstance(error, KubeError) and not (conflict or error.failed or error.retry_after)
-        if refused and write.refused is not None and pause > FIRST_BACKOFF:
-            said = str(error)[:LONGEST_REFUSAL]
-            self._events.record(replace(write.refused, text=f"{write.refused.text}. The API server says: {said}"))
+        lasts = pause >= LAST_CONFLICT_BACKOFF if conflict else pause > FIRST_BACKOFF
+        if isinstance(error, KubeError) and lasts and is_refusal(error):
+            self._tell(write, error)
         self._answered()
+
+    def _tell(self, write: Write, error: KubeError) -> None:
+        """The next plan says it in the conditions of the shares that it is about; an event says it whenever it is tried
+        again, also where no status is taken."""
+        is_template = write.resource == CLAIM_TEMPLATES
+        squatter = f"resourceclaimtemplate -n {write.namespace} {write.name}" if is_template else ""
+        refusal = RefusedWrite(write.what, error.status, str(error), squatter)
+        self._refused[write.key] = write, refusal
+        for share in sorted(write.about)[:SHARES_TOLD]:
+            text = refused_sentence(refusal)
+            self._events.record(Note(share, "Warning", ShareReason.WRITE_REFUSED, "Apply", text))
 
     def _put_off(self, write: Write, first: float, most: float = LAST_BACKOFF, least: float = 0.0) -> float:
         """Returns the seconds until the write may be sent again: `first`, twice that each time, `most` at most."""
@@ -244,6 +270,11 @@ class Applier:
         pause = max(backoff, least)
         self._retries[write.key] = self._clock() + pause, backoff
         return pause
+
+
+def is_refusal(error: KubeError) -> bool:
+    """Whether somebody has to mend something. Else the API server could not answer, or asks for patience."""
+    return not (error.failed or error.retry_after) or "failed calling webhook" in str(error)
 
 
 def phases(writes: Sequence[Write]) -> list[list[Write]]:

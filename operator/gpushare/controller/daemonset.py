@@ -192,7 +192,7 @@ def mps_pod(pod: Object) -> tuple[str, MpsPod] | None:
         since=_moment(began or metadata.get("creationTimestamp")),
         deleting=bool(metadata.get("deletionTimestamp")),
         running=running is not None,
-        trouble=trouble,
+        trouble=trouble or _changed(spec),
         stuck=stuck,
     )
 
@@ -216,6 +216,26 @@ def _trouble(state: Object, status: Object) -> tuple[str, bool]:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return _sentence(condition), False
     return _sentence(waiting), False
+
+
+def _changed(spec: Object) -> str:
+    """The first of the fields without which no daemon works that an admission policy has changed; empty: none has."""
+    containers = {container.get("name"): container for container in spec.get("containers") or ()}
+    supervisor = containers.get(SUPERVISOR, {})
+    user = {**(spec.get("securityContext") or {}), **(supervisor.get("securityContext") or {})}.get("runAsUser")
+    added = ((supervisor.get("securityContext") or {}).get("capabilities") or {}).get("add") or ()
+    paths = {(volume.get("hostPath") or {}).get("path") for volume in spec.get("volumes") or ()}
+    kept = {
+        "hostPID": bool(spec.get("hostPID")),
+        "runAsUser": user == 0,
+        "capabilities": set(PASSES_DESCRIPTORS) <= set(added),
+        "command": (supervisor.get("command") or ())[:2] == ["gpushare", "mps-supervisor"],
+        f"hostPath {names.RUN_DIR}": names.RUN_DIR in paths,
+        f"resource {names.MPS_RESOURCE}": names.MPS_RESOURCE
+        in ((supervisor.get("resources") or {}).get("limits") or {}),
+    }
+    lost = next((field for field, holds in kept.items() if not holds), "") if supervisor else ""
+    return f"a policy of the cluster has changed its {lost}; leave gpushare's namespace out of it" if lost else ""
 
 
 def _sentence(reported: Object) -> str:

@@ -337,7 +337,7 @@ def _is_announced(verdict: RefusalVerdict, before: Mapping[str, Object]) -> bool
     if verdict.type is ConditionType.DAEMONS_CURRENT:
         began_well = verdict.type not in before and verdict.status == "True"
         return verdict.reason is not ShareReason.RELEASING and not began_well
-    return verdict.type is ConditionType.READY
+    return verdict.type is ConditionType.READY and verdict.reason is not ShareReason.WRITE_REFUSED  # told already
 
 
 def _is_normal(verdict: RefusalVerdict) -> bool:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from gpushare.api.timestamps import format_timestamp
@@ -143,6 +144,7 @@ class Reconciler:
             self.cache.claims.follow(self._kube)
             self.cache.claims.check()
             snapshot = self.cache.snapshot(now, jumps)
+        snapshot = replace(snapshot, refused_writes=self._applier.refused)
         versions, unanswered = self.cache.versions(), self._applier.unanswered
         planned = await asyncio.to_thread(plan, snapshot, self._memory)
         self.reports = planned.reports

@@ -91,7 +91,12 @@ class Write:
     version: str = ""
     shares: frozenset[str] = frozenset()
     notes: tuple[Note, ...] = ()
-    refused: Note | None = None
+
+    @property
+    def about(self) -> frozenset[str]:
+        """The shares that are told when it is refused: what a share's object is labelled with counts, too."""
+        label = (self.body.get("metadata", {}).get("labels") or {}).get(names.LABEL_SHARE)
+        return self.shares or frozenset([label] if label else [])
 
     @property
     def versioned_body(self) -> Object:
@@ -108,6 +113,12 @@ class Write:
             f"{self.namespace or ''}/{self.name}",
             f"{self.subresource or ''}/{self.stage.name}",
         )
+
+    @property
+    def what(self) -> str:
+        """What is written, for messages."""
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"to {self.verb} {self.resource.plural} {where}{self.name}"
 
     def __str__(self) -> str:
         where = f"{self.namespace}/" if self.resource == CLAIM_TEMPLATES else ""

@@ -1,6 +1,15 @@
 """Which GPU belongs to which share, and each share's status: pure decisions on a snapshot of shares and nodes."""
 
-from gpushare.planner.model import FleetPlan, MpsPod, NodeView, RefusalVerdict, ShareReport, Snapshot, Template
+from gpushare.planner.model import (
+    FleetPlan,
+    MpsPod,
+    NodeView,
+    RefusalVerdict,
+    RefusedWrite,
+    ShareReport,
+    Snapshot,
+    Template,
+)
 from gpushare.planner.plan import plan
 from gpushare.planner.selection.node_facts import FleetMemory
 
@@ -13,5 +22,6 @@ __all__ = [
     "Snapshot",
     "Template",
     "RefusalVerdict",
+    "RefusedWrite",
     "plan",
 ]

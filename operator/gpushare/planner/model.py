@@ -89,13 +89,24 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedWrite:
+    """A write that the API server refused more than once. `what`: verb and object. `status`: HTTP's. `said`: the API
+    server's words. `squatter`: of a claim template, whose name others may take: what kubectl would delete then."""
+
+    what: str
+    status: int
+    said: str
+    squatter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """The cluster at `now`. `nvidia_dra_nodes`: nodes with a ResourceSlice of the driver gpu.nvidia.com.
 
     `templates`: by share; one that is missing has no DaemonSet yet. `no_claims`: why the cluster cannot deliver by
     ResourceClaim; empty where it can. `allocated`: by pool, the devices of ours that claims have, None while that is
     not known. `demand`: claims and what they may have. `jumps`: waits whose beginning moves, since the time of day was
-    set.
+    set. `refused_writes`: by share.
     """
 
     shares: tuple[GpuShare, ...]
@@ -108,6 +119,7 @@ class Snapshot:
     allocated: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
     demand: Demand = field(default_factory=Demand)
     jumps: Jumps = field(default_factory=dict)
+    refused_writes: Mapping[str, tuple[RefusedWrite, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def test_who_has_a_templates_name_is_named_on_the_share_until_it_is_gone(harness
     tenant.kubectl.create(squatter)
     spec = {"delivery": "ResourceClaim", "sizes": SIZES, "nodeSelector": {"matchLabels": {"no": "where"}}}
     with harness.share("squatted", ready=False, **spec) as share:
-        told = wait_until("the event on the share", lambda: share.events("TemplateRefused"), 60)
+        told = wait_until("the event on the share", lambda: share.events("WriteRefused"), 60)
         assert f"kubectl delete resourceclaimtemplate -n {tenant.name} small.squatted" in told[0]
         tenant.kubectl.delete("resourceclaimtemplate", "small.squatted")
 

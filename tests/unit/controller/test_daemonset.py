@@ -175,3 +175,41 @@ def test_a_broker_that_cannot_start_is_the_trouble_of_its_pod() -> None:
     read = mps_pod(mps_pod_object(status=broken_broker(waiting=waiting)))
     assert read is not None
     assert (read[1].running, read[1].stuck, read[1].trouble) == (True, True, "CrashLoopBackOff: back-off 10s")
+
+
+def _policy_has_changed(spec: dict[str, Any], field: str) -> None:
+    supervisor = spec["containers"][0]
+    match field:
+        case "hostPID":
+            del spec["hostPID"]
+        case "runAsUser":
+            supervisor["securityContext"]["runAsUser"] = 1000
+        case "capabilities":
+            supervisor["securityContext"]["capabilities"] = {"drop": ["ALL"]}
+        case "command":
+            supervisor["command"] = ["/sidecar", *supervisor["command"]]
+        case "hostPath /run/gpushare":
+            spec["volumes"] = spec["volumes"][1:]
+        case "resource internal.gpushare.dev/mps":
+            del supervisor["resources"]["limits"]["internal.gpushare.dev/mps"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "",
+        "hostPID",
+        "runAsUser",
+        "capabilities",
+        "command",
+        "hostPath /run/gpushare",
+        "resource internal.gpushare.dev/mps",
+    ],
+)
+def test_a_field_that_a_policy_changed_is_named(pod: dict[str, Any], field: str) -> None:
+    _policy_has_changed(pod, field)
+    read = mps_pod({"metadata": {"name": "p"}, "spec": {**pod, "nodeName": "n"}})
+    assert read is not None
+    assert read[1].trouble == (
+        f"a policy of the cluster has changed its {field}; leave gpushare's namespace out of it" if field else ""
+    )

@@ -75,11 +75,11 @@ async def test_a_tenant_who_has_a_templates_name_is_told_of_on_the_share(
     immutable = KubeError(422, "Invalid", "spec: Invalid value: field is immutable " + "x" * 100_000)
     kube.fail("apply resourceclaimtemplates/small.a", immutable)
     await settle(kube, reconciler)
-    assert not [event for event in kube.events if event["reason"] == "TemplateRefused"], "once may be a chance"
+    assert not [event for event in kube.events if event["reason"] == "WriteRefused"], "once may be a chance"
     for _ in range(3):
         clock.now += FIRST_BACKOFF
         await reconciler.once()
-    notes = [event["note"] for event in kube.events if event["reason"] == "TemplateRefused"]
+    notes = [event["note"] for event in kube.events if event["reason"] == "WriteRefused"]
     assert notes
     assert "kubectl delete resourceclaimtemplate -n ml small.a" in notes[0]
     assert "field is immutable" in notes[0]

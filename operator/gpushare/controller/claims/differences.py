@@ -6,15 +6,13 @@ nothing differs, nothing is written.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from gpushare.api import names
-from gpushare.api.conditions import EventReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.controller.claims.cache import ClaimCache
 from gpushare.controller.claims.objects import device_classes, in_namespace, may_have_templates, share_templates
 from gpushare.controller.settings import OperatorSettings
-from gpushare.controller.writes import MANAGER, Note, Write, WriteStage, stamp_of
+from gpushare.controller.writes import MANAGER, Write, WriteStage, stamp_of
 from gpushare.kube.cache.store import Key
 from gpushare.kube.client import CLAIM_TEMPLATES, DEVICE_CLASSES, NAMESPACES, Object, Resource
 
@@ -70,21 +68,7 @@ def _writes(
     for key, body in desired.items():
         known = current.get(key)
         if known is None or (resource == DEVICE_CLASSES and _same_owner(known, body) and not _same(known, body)):
-            applied = _write(stage, "apply", resource, key, in_namespace(body, key[0]), "")
-            yield applied if resource == DEVICE_CLASSES else replace(applied, refused=_refused(key, _share(body)))
-
-
-def _refused(key: Key, share: str) -> Note:
-    """Whoever may write templates in a namespace may have one of this name, whose spec nobody can change."""
-    namespace, name = key
-    return Note(
-        share,
-        "Warning",
-        EventReason.TEMPLATE_REFUSED,
-        "Apply",
-        f"ResourceClaimTemplate {name} of namespace {namespace} cannot be written, so pods there get no claim from it; "
-        f"if another one has its name, delete that (kubectl delete resourceclaimtemplate -n {namespace} {name})",
-    )
+            yield _write(stage, "apply", resource, key, in_namespace(body, key[0]), "")
 
 
 def _is_ours(resource: Resource, key: Key, obj: Object) -> bool:

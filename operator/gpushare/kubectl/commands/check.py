@@ -34,6 +34,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     nodes, gpu_nodes, namespace = cluster.items(NODES), cluster.items(GPU_NODES), cluster.find(NAMESPACES, own)
     pods = cluster.items(PODS, own, labelSelector=OURS)
     workloads = [(kind, cluster.items(resource, own, labelSelector=OURS)) for kind, resource in WORKLOADS.items()]
+    shares = cluster.items(GPU_SHARES)
     failures, policies = cluster.items(CORE_EVENTS, own, fieldSelector="reason=FailedCreate"), cluster.items(POLICIES)
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.kubectl.views.check import Facts, check
@@ -54,6 +55,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         nodes=tuple(nodes.result()),
         gpu_nodes={node.name: node for node in read(GpuNode, optional(gpu_nodes) or ())},
         workloads=tuple({**listed, "kind": kind} for kind, asked in workloads for listed in optional(asked) or ()),
+        shares=tuple(optional(shares) or ()),
         failures=tuple(optional(failures) or ()),
         namespace=own,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
-from gpushare.api.conditions import EventReason
+from gpushare.api.conditions import ConditionType, EventReason
 from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.kube.resources import CLAIMS_SINCE, Object
@@ -54,8 +54,8 @@ class CheckResult:
 class Facts:
     """`webhook`: the answer to the probe, None if it was admitted. `policies`: names, None if you may not list them.
 
-    Of gpushare's own namespace: `pods`, `workloads` (Deployments and DaemonSets) and `failures`, core
-    events about pods that could not be made. `namespace`: its name.
+    `shares`: the GpuShares. Of gpushare's own namespace: `pods`, `workloads` (Deployments and DaemonSets) and
+    `failures`, core events about pods that could not be made. `namespace`: its name.
     """
 
     version: str
@@ -67,6 +67,7 @@ class Facts:
     nodes: tuple[Object, ...]
     gpu_nodes: dict[str, GpuNode]
     workloads: tuple[Object, ...] = ()
+    shares: tuple[Object, ...] = ()
     failures: tuple[Object, ...] = ()
     namespace: str = "gpushare-system"
 
@@ -76,7 +77,7 @@ def check(facts: Facts, node: str | None) -> Report:
     known = {result["metadata"]["name"] for result in facts.nodes}
     if node is not None and node not in known:
         raise unknown("node", node, known)
-    results = [*_cluster(facts), *_nodes(facts, node)]
+    results = [*_cluster(facts), *(_shares(facts) if node is None else ()), *_nodes(facts, node)]
     width = min(LONGEST_WHAT, max(len(result.what) for result in results))
     lines = []
     for result in results:
@@ -99,7 +100,7 @@ def _cluster(facts: Facts) -> Iterator[CheckResult]:
     yield CheckResult(Level.OK, "ResourceClaims", f"delivery ResourceClaim {usable}")
     for part in PARTS:
         yield _part(part, facts)
-    if _of_part(MPS, facts):
+    if _of_part(MPS, facts) or _refused_pods(MPS, facts):
         yield _part(MPS, facts)
     yield _webhook(facts.webhook)
     yield _policy(facts.policies)
@@ -108,8 +109,32 @@ def _cluster(facts: Facts) -> Iterator[CheckResult]:
         yield CheckResult(Level.FAIL, "Pod Security", message)
 
 
+def _shares(facts: Facts) -> Iterator[CheckResult]:
+    """What the API server refuses to take of the operator; everything else about shares is told by `status`."""
+    for share in facts.shares:
+        for condition in (share.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == ConditionType.WRITES_ACCEPTED and condition.get("status") != "True":
+                name = share["metadata"]["name"]
+                yield CheckResult(Level.FAIL, f"share {name}", f"{condition['reason']}: {condition['message']}")
+
+
+def _refused_pods(part: str, facts: Facts) -> str:
+    """Why some of a part's pods cannot be made; empty where all are."""
+    for workload in facts.workloads:
+        status, name = workload.get("status") or {}, workload["metadata"]["name"]
+        wanted, made = status.get("desiredNumberScheduled", 0), status.get("currentNumberScheduled", 0)
+        if _component(workload) == part and made < wanted:
+            for failure in facts.failures:
+                if (failure.get("involvedObject") or {}).get("name") == name:
+                    return f"{wanted - made} of {wanted} pods of {name} cannot be made: {failure.get('message', '')}"
+    return ""
+
+
 def _part(part: str, facts: Facts) -> CheckResult:
     own = _of_part(part, facts)
+    if own and (refused := _refused_pods(part, facts)):
+        hint = f"leave namespace {facts.namespace} out of that policy, or raise that quota; the pods come by themselves"
+        return CheckResult(Level.FAIL, part, refused, hint)
     if not own:
         message, hint = _no_pods(part, facts)
         return CheckResult(Level.FAIL, part, message, hint)

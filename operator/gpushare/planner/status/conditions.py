@@ -14,6 +14,7 @@ from gpushare.planner.held_gpus import HeldGpus, limits_key
 from gpushare.planner.model import RefusalVerdict
 from gpushare.planner.status.current import daemons_current
 from gpushare.planner.status.exceeded import exceeded
+from gpushare.planner.status.refused_writes import refused_sentences
 from gpushare.planner.status.share_summary import ShareSummary
 from gpushare.planner.waiting import awaited
 
@@ -41,13 +42,15 @@ SEVERITY = (
 
 
 def verdicts(summary: ShareSummary) -> tuple[RefusalVerdict, ...]:
-    """Ready, GpusAssigned, DaemonsReady, LimitsEnforced, DaemonsCurrent, DeparturesGuarded, in this order.
+    """Ready, GpusAssigned, DaemonsReady, LimitsEnforced, DaemonsCurrent, DeparturesGuarded, in this order; and
+    WritesAccepted while the API server refuses a write.
 
     Ready does not depend on DaemonsCurrent: an outdated daemon serves as well as before. It does not repeat
     DeparturesGuarded, since where an agent is silent DaemonsReady is not known either.
     """
     parts = (gpus_assigned(summary), daemons_ready(summary), limits_enforced(summary))
-    return (ready(summary, parts), *parts, daemons_current(summary), departures_guarded(summary))
+    refused = (writes_accepted(summary),) if summary.refused_writes else ()
+    return (ready(summary, parts), *parts, daemons_current(summary), departures_guarded(summary), *refused)
 
 
 def gpus_assigned(summary: ShareSummary) -> RefusalVerdict:
@@ -94,7 +97,9 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
         return _verdict(ConditionType.DAEMONS_READY, True, ShareReason.DAEMONS_READY, message)
     worst = min(unready, key=_severity)
     what = "whole GPU" if summary.share.whole else "MPS daemon"
-    message = f"{len(unready)} of {count_of(len(kept), what)} not ready; {_daemon_line(worst)}"
+    message = (
+        f"{len(unready)} of {count_of(len(kept), what)} not ready; {_daemon_line(worst)}{_pod_line(summary, worst)}"
+    )
     end = summary.starting_until
     starts = end is not None and summary.now < end
     reason = ShareReason.DAEMONS_STARTING if starts else ShareReason.DAEMON_NOT_READY
@@ -153,18 +158,30 @@ def departures_guarded(summary: ShareSummary) -> RefusalVerdict:
     return _verdict(ConditionType.DEPARTURES_GUARDED, True, ShareReason.DEPARTURES_GUARDED, message)
 
 
+def writes_accepted(summary: ShareSummary) -> RefusalVerdict:
+    """Of a share about which the API server refuses a write."""
+    message = refused_sentences(summary.refused_writes)
+    return _verdict(ConditionType.WRITES_ACCEPTED, False, ShareReason.WRITE_REFUSED, message)
+
+
 def ready(summary: ShareSummary, parts: tuple[RefusalVerdict, ...]) -> RefusalVerdict:
     if summary.share.deleting:
         return _deleting(summary)
     for part in parts:
         # A client above its grant concerns the share's owner; the share itself works as specified.
         if part.status != "True" and part.reason is not ShareReason.GRANTS_EXCEEDED:
+            if summary.refused_writes:
+                message = f"{refused_sentences(summary.refused_writes)}; {part.reason}: {part.message}"
+                return _verdict(ConditionType.READY, False, ShareReason.WRITE_REFUSED, message)
             return RefusalVerdict(ConditionType.READY, part.status, part.reason, part.message)
     assigned = parts[0]
     return RefusalVerdict(ConditionType.READY, "True", ShareReason.READY, assigned.message)
 
 
 def _deleting(summary: ShareSummary) -> RefusalVerdict:
+    if summary.refused_writes:
+        message = f"{refused_sentences(summary.refused_writes)}; the share is being deleted"
+        return _verdict(ConditionType.READY, False, ShareReason.WRITE_REFUSED, message)
     occupied = summary.held.where(lambda part: part.slots > 0, lambda record: bool(record.slots))
     if occupied:
         slots = occupied.slots
@@ -234,6 +251,17 @@ def _daemon_line(record: GpuRecord) -> str:
     if daemon.message or daemon.resource:
         return f"{line}: {daemon.message}"
     return f"{line}: look at its MPS pod (label gpushare.dev/share={daemon.share})"
+
+
+def _pod_line(summary: ShareSummary, record: GpuRecord) -> str:
+    """What keeps the MPS pod of a GPU that no supervisor has; empty where the daemon itself says what is wrong."""
+    reason = record.daemon.reason if record.daemon is not None else ""
+    if summary.share.whole or reason not in ("", DaemonReason.PENDING, DaemonReason.SUPERVISOR_SILENT):
+        return ""
+    entry = next((entry for entry in summary.rollout.entries if entry.node.name == record.node.name), None)
+    if entry is None or entry.pod is None:
+        return "; it has no MPS pod yet; if that stays, kubectl gpushare check says why"
+    return f"; MPS pod {entry.pod.name}: {entry.pod.trouble}" if entry.pod.trouble else ""
 
 
 def _severity(record: GpuRecord) -> int:

@@ -19,7 +19,7 @@ from gpushare.api.timestamps import parse_timestamp
 from gpushare.planner.assign import Owners, deliverable
 from gpushare.planner.gpu_record import GpuRecord
 from gpushare.planner.held_gpus import HeldGpus, NodeGpus
-from gpushare.planner.model import EPOCH, NodeView, Snapshot
+from gpushare.planner.model import EPOCH, NodeView, RefusedWrite, Snapshot
 from gpushare.planner.rollout import Rollout
 from gpushare.planner.selection.fleet_index import FleetIndex, Selection
 from gpushare.planner.selection.node_facts import RememberedNode
@@ -56,6 +56,7 @@ class ShareSummary:
     mismatched: Counter[str] = field(default_factory=Counter)
     silent: tuple[NodeView, ...] = ()
     no_node: str = ""
+    refused_writes: tuple[RefusedWrite, ...] = ()
 
     @property
     def leaving(self) -> HeldGpus:
@@ -124,7 +125,13 @@ def summaries(
     resource_names: ResourceNames,
 ) -> dict[str, ShareSummary]:
     result = {
-        share.name: ShareSummary(share, snapshot.now, rolling.get(share.name, Rollout())) for share in snapshot.shares
+        share.name: ShareSummary(
+            share,
+            snapshot.now,
+            rolling.get(share.name, Rollout()),
+            refused_writes=snapshot.refused_writes.get(share.name, ()),
+        )
+        for share in snapshot.shares
     }
     _sort_held(result, index.facts, planned)
     known: dict[Selection, SelectedGpus] = {}

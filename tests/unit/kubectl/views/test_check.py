@@ -212,3 +212,23 @@ def test_a_part_that_does_not_run_is_reported_with_cause_and_hint(facts: Facts, 
     assert cause in found["message"]
     assert hint in found["hint"]
     assert bool(found["hint"]) == bool(hint)
+
+
+def test_a_refused_write_is_told_with_its_share() -> None:
+    condition = {"type": "WritesAccepted", "status": "False", "reason": "WriteRefused", "message": "no; do this"}
+    refused = {"metadata": {"name": "a"}, "status": {"conditions": [condition]}}
+    assert problems(replace(SOUND, shares=(refused,))) == [("FAIL", "WriteRefused: no; do this")]
+    accepted = {**refused, "status": {"conditions": [{**condition, "status": "True"}]}}
+    assert problems(replace(SOUND, shares=(accepted, {"metadata": {"name": "b"}}))) == []
+
+
+@pytest.mark.parametrize("made", [0, 1])
+def test_mps_pods_that_a_quota_refuses_are_told_beside_those_there_are(made: int) -> None:
+    labels = {"app.kubernetes.io/component": "mps"}
+    counts = {"desiredNumberScheduled": 2, "currentNumberScheduled": made}
+    owner = {"kind": "DaemonSet", "metadata": {"name": "gpushare-mps-a-u", "labels": labels}, "status": counts}
+    failure = event("FailedCreate", "exceeded quota: small") | {"involvedObject": {"name": "gpushare-mps-a-u"}}
+    pods = (*SOUND.pods, *[pod("mps")] * made)
+    facts = replace(SOUND, pods=pods, workloads=(owner,), failures=(failure,))
+    told = ("1 of 2 pods of gpushare-mps-a-u cannot" if made else "no pod can") + " be made: exceeded quota: small"
+    assert problems(facts) == [("FAIL", told)]

@@ -1,0 +1,72 @@
+"""What others refuse or change of what gpushare writes is told where users look, with the remedy; and once it is
+mended, all is well by itself."""
+
+from typing import Any
+
+import pytest
+
+from localcluster.kubectl import Object
+from localcluster.stack import NAMESPACE
+from tests.cluster.changed_pods import change_pods, leave_pods
+from tests.cluster.harness import Harness, Share, wait_until
+from tests.cluster.tools.test_kubectl import plugin
+
+POLICY = "no-mps-daemonsets"
+CHANGE = "no-host-pid"
+KINDS = "validatingadmissionpolicy,validatingadmissionpolicybinding"
+
+
+def _policy() -> list[Object]:
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["daemonsets"]}
+    constraints = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        "resourceRules": [rule],
+    }
+    validation = {"expression": "false", "message": "hostPID is not allowed here"}
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": POLICY}}
+    return [
+        {
+            **kind,
+            "kind": "ValidatingAdmissionPolicy",
+            "spec": {"failurePolicy": "Fail", "matchConstraints": constraints, "validations": [validation]},
+        },
+        {
+            **kind,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "spec": {"policyName": POLICY, "validationActions": ["Deny"]},
+        },
+    ]
+
+
+def refusal(share: Share) -> dict[str, Any]:
+    ready = share.condition()
+    return ready if ready.get("reason") == "WriteRefused" else {}
+
+
+@pytest.mark.takes(60)
+def test_a_write_that_a_policy_refuses_is_told_and_done_once_it_may_be(harness: Harness) -> None:
+    harness.kubectl.apply(*_policy())
+    try:
+        with harness.share("refused", ready=False) as share:
+            told = wait_until("the refusal is told", lambda: refusal(share), 60, share.get)
+            assert "hostPID is not allowed here" in told["message"]
+            assert "leave gpushare's namespace and objects out of that policy" in told["message"]
+            assert share.events("WriteRefused")
+            check = plugin(harness, "check")
+            assert (check.returncode, "hostPID is not allowed here" in check.stdout) == (1, True), check.stdout
+            harness.kubectl.delete(KINDS, POLICY)
+            share.wait_ready(seconds=90)
+            wait_until("no refusal is left", lambda: not share.condition("WritesAccepted"), 30, share.get)
+    finally:
+        harness.kubectl.delete(KINDS, POLICY)
+
+
+@pytest.mark.takes(60)
+def test_mps_pods_that_a_policy_changes_are_told_of(harness: Harness) -> None:
+    change_pods(harness, CHANGE, ["mps"], "Object{spec: Object.spec{hostPID: false}}", "hostPID': False")
+    try:
+        with harness.share("changed", ready=False, per_node=1) as share:
+            told = "a policy of the cluster has changed its hostPID"
+            wait_until("the change is told", lambda: told in share.condition("DaemonsReady")["message"], 60, share.get)
+    finally:
+        leave_pods(harness, CHANGE)
