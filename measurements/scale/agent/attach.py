@@ -46,9 +46,9 @@ SECONDS = 30.0
 SERVE = f"""
 import asyncio, sys, time
 from pathlib import Path
-from gpushare.mps.broker.broker import serve
+from gpushare.mps.broker.broker import BrokerSettings, serve
 from gpushare.process.procfs import Owner
-asyncio.run(serve(Path(sys.argv[1]), "bench", time.monotonic, lambda _: [Owner("{POD}", "")]))
+asyncio.run(serve(Path(sys.argv[1]), BrokerSettings("bench", time.monotonic, lambda _: [Owner("{POD}", "")])))
 """
 
 

@@ -63,10 +63,10 @@ GPUSHARE = (sys.executable, "-m", "gpushare.cli.main")
 BROKER = f"""
 import asyncio, os, sys
 from pathlib import Path
-from gpushare.mps.broker.broker import serve
+from gpushare.mps.broker.broker import BrokerSettings, serve
 from gpushare.mps.clock import boot_clock
 os.setgroups([{BROKER_GROUP}]); os.setgid({users.BROKER}); os.setuid({users.BROKER})
-asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock))
+asyncio.run(serve(Path(sys.argv[1]), BrokerSettings("{SHARE}", boot_clock)))
 """
 MOUNTED = 'read _ && mount -t tmpfs none /run && mkdir -p "$0" && mount --bind "$1" "$0" && shift && exec "$@"'
 CLIENT = """

@@ -93,8 +93,8 @@ class GpuDir:
 
     @property
     def attach_new(self) -> Path:
-        """The name to which the broker binds its socket, before it gives it the name above."""
-        return self.attach / ".control.new"
+        """The name at which the supervisor makes the broker's socket, before it gives it the name above."""
+        return self.client / ".attach.new"
 
     @cached_property
     def broker(self) -> Path:

@@ -153,25 +153,45 @@ class TurnAnswer(WireModel, frozen=True, kw_only=True):
     namespace: Annotated[str, Meta(max_length=64)] = ""
 
 
-class ListenerAction(StrEnum):
+class SocketsAction(StrEnum):
     KEEP = "Keep"
     GIVE = "Give"
 
 
-class ListenerRequest(WireModel, frozen=True, kw_only=True):
-    """The broker's, of its listening socket: to keep it, with the socket itself and the inode of its name, or to give
-    the kept one back.
+class SocketsRequest(WireModel, frozen=True, kw_only=True):
+    """The broker's: to keep its listening socket, which is `inode` by name, and the two ends of its queue, which come
+    with this; or to give it those that are kept, or new ones.
     """
 
-    action: ListenerAction
+    action: SocketsAction
     inode: Count = 0
 
 
-class ListenerAnswer(WireModel, frozen=True, kw_only=True):
-    """The supervisor's: why it does not keep it; or the inode of the kept one, which comes with this, or 0: none."""
+class SocketsAnswer(WireModel, frozen=True, kw_only=True):
+    """The supervisor's: why not; or the inode of the listening socket's name, with the sockets where it gives them."""
 
     refused: Note = ""
     inode: Count = 0
+
+
+class QueuedKind(StrEnum):
+    CLIENT = "Client"  # its connection; it has asked to attach
+    ASKED = "Asked"  # a connection to the MPS daemon, which was asked for a socket
+    PASSED = "Passed"  # a client's socket to the server, which the client may have got
+
+
+class QueuedSocket(WireModel, frozen=True, kw_only=True):
+    """What the broker puts into its queue beside a socket. `number`: of this entry. `client`: that of the client's
+    connection, for whom the socket is. `pid`, `started`: the client's. `server_pid`, `namespace`: of the turn.
+    """
+
+    kind: QueuedKind
+    number: Count = 0
+    client: Count = 0
+    pid: Count = 0
+    started: Count = 0
+    server_pid: Count = 0
+    namespace: Annotated[str, Meta(max_length=64)] = ""
 
 
 class ServedClients(WireModel, frozen=True, kw_only=True):

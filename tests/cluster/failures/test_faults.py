@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpushare.grant.model import most_contexts
 from gpushare.simulation.nvml import DriverChannel
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.node import daemon_of, signal_in_node
@@ -36,12 +37,13 @@ context.fault("illegal_address")
 context.synchronize()
 """
 CROWD = """
-import time
+import sys, time
 from gpushare.simulation.client import SimulatedContext
-contexts = [SimulatedContext.create() for _ in range(46)]
+contexts = [SimulatedContext.create() for _ in range(int(sys.argv[1]))]
 print('{"event": "up"}', flush=True)
 time.sleep(3600)
 """
+"""One process with so many contexts."""
 
 
 def program(tenant: Tenant, share: str, name: str, text: str, *arguments: str, **options: Any) -> dict[str, Any]:
@@ -139,18 +141,21 @@ def test_a_wedged_server_is_told_and_its_gpu_takes_no_pod_until_it_answers(harne
         assert tenant.wait_event("next", "limits")["problems"] == []
 
 
-@pytest.mark.skip(reason="one slot takes no more than its part of the contexts; the table is to be filled by several")
 def test_a_full_client_table_withdraws_free_slots_and_hurts_no_client(harness: Harness) -> None:
-    with harness.share("crowded", per_node=1, memory={"default": "512Mi"}) as share, harness.namespace() as tenant:
+    """One slot cannot fill it; three of four processes each can."""
+    clients = {"perGpu": 8, "processes": 4, "threads": {"default": 5, "max": 25}, "memory": {"default": "8Gi"}}
+    most = most_contexts(4, 8)
+    with harness.share("crowded", per_node=1, clients=clients) as share, harness.namespace() as tenant:
         names = tenant.neighbours("crowded", 2)
-        start(tenant, program(tenant, "crowded", "crowd", CROWD, annotations={"gpushare.dev/threads": "5"}))
+        crowd = {f"crowd-{size}-{number}": size for number, size in enumerate((most, most, 48 - 2 * most - len(names)))}
+        start(tenant, *(program(tenant, "crowded", name, CROWD, str(size)) for name, size in crowd.items()))
         uuid = daemon_of(harness, share)["uuid"]
         assert "48 of 48 client contexts are taken" in wait_node_event(harness, "ClientTableFull", uuid)
-        share.wait_capacity(3)
+        share.wait_capacity(len(names) + len(crowd))
         assert share.condition()["status"] == "True", "it serves"
         wait_until("told", lambda: "ClientTableFull" in share.condition("DaemonsReady")["message"], 30, share.condition)
         before = {name: tenant.checks(name) for name in names}
-        tenant.delete_pods("crowd")
+        tenant.delete_pods(*crowd)
         share.wait_capacity(8)
         for name in names:
             wait_until(f"{name} goes on", lambda name=name: tenant.checks(name) > before[name])

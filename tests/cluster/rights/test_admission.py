@@ -99,14 +99,7 @@ def test_an_annotation_of_30_percent_arrives_as_the_clients_limit(tenant: Tenant
     assert seen["problems"] == []
 
 
-OWN_USERS = pytest.param(
-    True,
-    id="of a user namespace",
-    marks=pytest.mark.xfail(reason="its client ended with exit code 3, once; the cause is not known yet"),
-)
-
-
-@pytest.mark.parametrize("own_users", [pytest.param(False, id="of the node"), OWN_USERS])
+@pytest.mark.parametrize("own_users", [False, True], ids=["of the node", "of a user namespace"])
 def test_a_client_may_be_root(harness: Harness, share: Share, own_users: bool) -> None:
     with harness.namespace("rooted", enforce="baseline", team="ml") as tenant:
         pod = tenant.pod("root", "inference", "limits", "--hold", "20", user=0)

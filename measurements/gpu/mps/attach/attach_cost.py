@@ -128,7 +128,8 @@ async def timed_ask(*args, **kwargs):
         note("turn is given", began)
 
 turns.Turns._ask = timed_ask
-asyncio.run(broker.serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
+settings = broker.BrokerSettings("bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners)
+asyncio.run(broker.serve(Path(sys.argv[1]), settings))
 """
 
 

@@ -113,16 +113,18 @@ async def look(pid, server, daemon, nth, ended):
 
 times = {}
 
-async def timed(peer, turn, daemon):
-    await attach(peer, turn, daemon)
+async def timed(peer, turn, daemon, wanted, under_way):
+    inode = await attach(peer, turn, daemon, wanted, under_way)
     pid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
     times[pid] = times.get(pid, 0) + 1
     task = asyncio.create_task(look(pid, turn.server_pid, daemon, times[pid], time.monotonic()))
     looking.add(task)
     task.add_done_callback(looking.discard)
+    return inode
 
 broker.attach = timed
-asyncio.run(broker.serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
+settings = broker.BrokerSettings("bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners)
+asyncio.run(broker.serve(Path(sys.argv[1]), settings))
 """
 """The broker; it writes when the server lists the process of each attach."""
 

@@ -31,9 +31,9 @@ CEILING_MIB = 16384
 SERVE = """
 import asyncio, sys, time
 from pathlib import Path
-from gpushare.mps.broker.broker import serve
+from gpushare.mps.broker.broker import BrokerSettings, serve
 from measurements.gpu.mps.attach.stand import owners
-asyncio.run(serve(Path(sys.argv[1]), "bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners))
+asyncio.run(serve(Path(sys.argv[1]), BrokerSettings("bench", lambda: time.clock_gettime(time.CLOCK_BOOTTIME), owners)))
 """
 CLIENT = """
 import ctypes, json, sys, time

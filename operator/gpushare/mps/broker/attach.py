@@ -11,9 +11,10 @@ clients go on; the broker tells who it was.
 
 import asyncio
 import errno
-import os
 import socket
 from contextlib import suppress
+
+from msgspec.structs import replace
 
 from gpushare.mps.attach_protocol import (
     CLIENT_SOCKET,
@@ -22,10 +23,11 @@ from gpushare.mps.attach_protocol import (
     check_credentials,
     parse_request,
 )
-from gpushare.mps.broker.daemon import BrokeredDaemon, speak_for
+from gpushare.mps.broker.daemon import BrokeredDaemon, ServerSocket
+from gpushare.mps.broker.kept_sockets import UnderWay
 from gpushare.mps.broker.packets import plain, send
 from gpushare.mps.broker.turns import NoTurnError
-from gpushare.mps.wire import TurnAnswer
+from gpushare.mps.wire import QueuedSocket, TurnAnswer
 
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 """What the kernel says of a socket whose other side hung up; all else is our own trouble."""
@@ -77,43 +79,67 @@ async def read_request(peer: socket.socket, seconds: float = REQUEST_SECONDS) ->
     return request
 
 
-async def attach(peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon) -> int:
+async def attach(
+    peer: socket.socket, turn: TurnAnswer, daemon: BrokeredDaemon, wanted: QueuedSocket, under_way: UnderWay
+) -> int:
     """Passes the peer its socket, and waits until the server has heard the peer. Under protocol v3 it does not wait:
     nothing is documented by which to ask an unprivileged daemon for that. Returns the inode of the socket.
+
+    `wanted`: the peer, as the queue `under_way` shows it to a broker that comes after this one.
 
     Raises StalledError or ServerHungError; NoTurnError where the daemon gives no socket, and NotPassedError where the
     kernel passes it to nobody, which is no fault of the peer's; OSError where the peer has gone.
     """
+    wanted = replace(wanted, server_pid=turn.server_pid, namespace=turn.namespace)
     try:
-        given = await daemon.client_socket(turn.namespace)
+        given = await daemon.client_socket(wanted, under_way)
     except (OSError, ProtocolError) as error:
         why = str(error) or type(error).__name__
         raise NoTurnError(f"the MPS daemon gives no client a socket: {why}") from error
     with given as passed:
-        inode = os.fstat(passed.fileno()).st_ino
+        inode = passed.inode
         try:
             await send(peer, CLIENT_SOCKET, [passed.fileno()])
         except BaseException as error:
-            speak_for(passed)
+            passed.speak_for_client()
             if isinstance(error, OSError) and error.errno not in GONE:
                 raise NotPassedError(f"no socket can be passed to a client: {error.strerror or error}") from error
             raise
-        if turn.namespace:
-            return inode
-        heard = asyncio.create_task(daemon.until_free(turn.server_pid))
+        if not turn.namespace:
+            await _until_heard(passed, turn.server_pid, daemon)
+        return inode
+
+
+async def end_passed(sock: socket.socket, queued: QueuedSocket, daemon: BrokeredDaemon) -> bool:
+    """Waits until the server has heard the client to whom an earlier broker passed this socket, or was about to. False:
+    it has not, and its part is ended. Raises ServerHungError; under protocol v3 nothing is known, as in `attach`.
+    """
+    with ServerSocket(sock, UnderWay(), 0) as passed:
+        if queued.namespace:
+            return False
         try:
-            # Not less for a process that has ended: the server may have heard it, and be busy with its end.
-            await asyncio.wait({heard}, timeout=ATTACH_SECONDS)
-            if heard.done():
-                return inode
-            speak_for(passed)
-            await asyncio.wait({heard}, timeout=RECOVERY_SECONDS)
-            if not heard.done():
-                raise ServerHungError("the MPS server answers no more since this process attached")
-            raise StalledError(f"it did not say who it is within {ATTACH_SECONDS:g} s, while all others waited")
-        finally:
-            heard.cancel()
-            await asyncio.gather(heard, return_exceptions=True)
+            await _until_heard(passed, queued.server_pid, daemon)
+        except StalledError:
+            return False
+        return True
+
+
+async def _until_heard(passed: ServerSocket, server: int, daemon: BrokeredDaemon) -> None:
+    """StalledError: the server had not heard the client in time, and its part is ended. ServerHungError."""
+    heard = asyncio.create_task(daemon.until_free(server))
+    try:
+        # Not less for a process that has ended: the server may have heard it, and be busy with its end.
+        await asyncio.wait({heard}, timeout=ATTACH_SECONDS)
+        if heard.done():
+            return
+        passed.speak_for_client()
+        await asyncio.wait({heard}, timeout=RECOVERY_SECONDS)
+        if not heard.done():
+            raise ServerHungError("the MPS server answers no more since this process attached")
+        raise StalledError(f"it did not say who it is within {ATTACH_SECONDS:g} s, while all others waited")
+    finally:
+        heard.cancel()
+        await asyncio.gather(heard, return_exceptions=True)
 
 
 async def farewell(peer: socket.socket) -> None:

@@ -1,9 +1,10 @@
 """The attach broker of one MPS pod: listens where client containers connect, and attaches them to the MPS daemons.
 
 Guarantees: `attach/control` of a GPU listens exactly while the pod's supervisor lets clients in (`client/control` is
-there, and `client/share` names the share). A broker that starts again takes the name over without a moment in which
-there is none, since a CUDA process that finds no socket, or is not greeted, runs without MPS, silently. So everybody is
-greeted, and whoever is refused is refused after that: CUDA then fails with error 805.
+there, and `client/share` names the share). A broker that starts again gets the socket of the one before it, with those
+who wait there, and goes on with what that had under way (`kept_sockets`): a CUDA process that finds no socket, or is
+not greeted, runs without MPS, silently. So everybody is greeted, and whoever is refused is refused after that: CUDA
+then fails with error 805.
 
 A process attaches only if its container holds a part of the GPU, within the grant's number of processes, and in a turn
 in which the server's limits are the grant's own. A connection can be handed to other processes, so it is worth nothing
@@ -21,6 +22,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from msgspec.structs import replace
 from gpushare.api.conditions import DaemonReason
 from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.attach_protocol import ProtocolError, Request
-from gpushare.mps.broker import kept_listener
+from gpushare.mps.broker import kept_sockets
 from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.mps.broker.attach import (
     GONE,
@@ -38,12 +40,14 @@ from gpushare.mps.broker.attach import (
     ServerHungError,
     StalledError,
     attach,
+    end_passed,
     farewell,
     read_request,
 )
 from gpushare.mps.broker.clients import AttachedClients, Container
 from gpushare.mps.broker.connections import MAX_CONNECTIONS, needed
 from gpushare.mps.broker.daemon import BrokeredDaemon
+from gpushare.mps.broker.kept_sockets import AttachSockets, UnderWay
 from gpushare.mps.broker.listener import AttachListener, ReadOwners
 from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of
 from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
@@ -52,7 +56,7 @@ from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.terminations import TerminationFile, was_asked
-from gpushare.mps.wire import GpuGrants, RefusedAttach
+from gpushare.mps.wire import GpuGrants, QueuedKind, QueuedSocket, RefusedAttach
 from gpushare.process import procfs
 from gpushare.process.bounded_read import read_text
 from gpushare.process.procfs import Owner
@@ -96,31 +100,31 @@ def _own_owners() -> Sequence[Owner]:
     return procfs.read_owners(os.getpid()) or ()
 
 
-async def serve(
-    root: Path,
-    share: str,
-    clock: Callable[[], float],
-    read_owners: ReadOwners = read_cluster_owners,
-    restarts: Restarts = NEVER,
-    look_seconds: float = LOOK_SECONDS,
-    peer_option: int = SO_PEERPIDFD,
-    room: int = MAX_CONNECTIONS,
-) -> None:
-    """Brokers for every GPU below `root` whose clients `share` lets in. Runs until cancelled.
-
-    `clock`: CLOCK_BOOTTIME seconds. `look_seconds`: between two looks at whom the MPS server lists. `peer_option`: see
-    `packets.peer_of`. `room`: for connections, at the same time.
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What all brokers of one MPS pod share. `clock`: CLOCK_BOOTTIME seconds. `look_seconds`: between two looks at whom
+    the MPS server lists. `peer_option`: see `packets.peer_of`. `room`: for connections, at the same time.
     """
+
+    share: str
+    clock: Callable[[], float]
+    read_owners: ReadOwners = read_cluster_owners
+    restarts: Restarts = NEVER
+    look_seconds: float = LOOK_SECONDS
+    peer_option: int = SO_PEERPIDFD
+    room: int = MAX_CONNECTIONS
+
+
+async def serve(root: Path, settings: BrokerSettings) -> None:
+    """Brokers for every GPU below `root` whose clients the share lets in. Runs until cancelled."""
     brokers: dict[str, Broker] = {}
     problems = LogOnChange(LOG)
     try:
         while True:
             try:
                 for gpu in gpu_dirs(root):
-                    if gpu.uuid not in brokers and _lets_in(gpu, share):
-                        brokers[gpu.uuid] = Broker(
-                            gpu, share, clock, read_owners, restarts, look_seconds, peer_option, room
-                        )
+                    if gpu.uuid not in brokers and _lets_in(gpu, settings.share):
+                        brokers[gpu.uuid] = Broker(gpu, settings)
                 problems.clear()
             except OSError as error:  # such as no descriptor being left: those that are there go on
                 problems.log("the GPUs' directories cannot be read: %s", error)
@@ -160,34 +164,25 @@ def _text(error: Exception) -> str:
 
 
 class Broker:
-    """The broker of one GPU. `clock`: CLOCK_BOOTTIME seconds."""
+    """The broker of one GPU."""
 
-    def __init__(
-        self,
-        gpu: GpuDir,
-        share: str,
-        clock: Callable[[], float],
-        read_owners: ReadOwners = read_cluster_owners,
-        restarts: Restarts = NEVER,
-        look_seconds: float = LOOK_SECONDS,
-        peer_option: int = SO_PEERPIDFD,
-        room: int = MAX_CONNECTIONS,
-    ) -> None:
+    def __init__(self, gpu: GpuDir, settings: BrokerSettings) -> None:
         self.gpu = gpu
-        self._share = share
-        self._read_owners = read_owners
-        self._look_seconds = look_seconds
-        self._peer_option = peer_option
+        self._settings = settings
+        self._read_owners = settings.read_owners
         self._listener = AttachListener(
             gpu,
-            read_owners,
+            settings.read_owners,
             self._serve,
             self._cannot_accept,
             self._hung_up_on,
             self._connections_needed,
-            partial(peer_of, option=peer_option),
-            room,
+            partial(peer_of, option=settings.peer_option),
+            settings.room,
         )
+        self._taken: tuple[AttachSockets, bool] | None = None
+        """The sockets that the supervisor gave, until clients are let in there, and whether an earlier broker had them.
+        """
         self._needed_by: GpuGrants | None = None
         self._needed: dict[str, int] = {}
         self._daemon = BrokeredDaemon(gpu)
@@ -199,17 +194,17 @@ class Broker:
         self._look.set_result(None)
         self._attaching = asyncio.Lock()
         self._turns = Turns(gpu)
-        self._record = BrokerRecord(gpu, clock, self._clients.living, restarts)
+        self._record = BrokerRecord(gpu, settings.clock, self._clients.living, settings.restarts)
         self._problems = LogOnChange(LOG)
         self._keeping: asyncio.Task[None] | None = None
         self._keeper: tuple[int, int] | None = None
-        """Which supervisor has a copy of the listening socket, by its own socket."""
+        """Which supervisor has copies of this broker's sockets, by its own socket."""
 
     async def step(self) -> None:
         """Opens or closes the socket as the supervisor wants it, and keeps broker.json while it is open."""
         self._clients.forget_ended()
         try:
-            wanted = _lets_in(self.gpu, self._share)
+            wanted = _lets_in(self.gpu, self._settings.share)
             self._problems.clear("share")
         except OSError as error:
             self._problems.log("GPU %s: nothing is changed: %s", self.gpu.uuid, error, key="share")
@@ -218,12 +213,16 @@ class Broker:
             self._listener.close(remove=not wanted)
         if wanted and not self._listener.is_open:
             await self._open()
-        if self._listener.is_open and self._look.done() and time.monotonic() - self._looked_at >= self._look_seconds:
+        if (
+            self._listener.is_open
+            and self._look.done()
+            and time.monotonic() - self._looked_at >= self._settings.look_seconds
+        ):
             self._look = asyncio.create_task(self._look_at_list())
         self._record.listening = self._listener.is_open
         self._record.waited = self._listener.waited
         if self._keeping is None and self._listener.is_open and self._keeper != self._supervisor():
-            self._keeping = asyncio.create_task(self._leave_listener())
+            self._keeping = asyncio.create_task(self._leave_sockets())
         if wanted:
             self._record.write()
 
@@ -234,6 +233,8 @@ class Broker:
             await within(CLOSE_SECONDS, self._attaching.acquire())
         self._look.cancel()
         await self._listener.end_connections()
+        if self._taken is not None:
+            self._taken[0].close()
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
@@ -241,36 +242,73 @@ class Broker:
 
     async def _open(self) -> None:
         try:
+            if self._listener.named():
+                await self._take_sockets()
             greeting = await self._daemon.greeting()
             await self._places.restore()
             if self._record.restore():
                 self._restore_until = time.monotonic() + RESTORE_SECONDS
-            self._keeper = None
-            self._listener.open(greeting, await self._kept_listener())
+            sockets, taken = await self._take_sockets()
+            self._listener.open(greeting, sockets, taken=taken)
+            self._taken = None
             self._record.problem = ""
             self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
             self._record.problem = f"the MPS daemon cannot be reached: {_text(error)}"
             self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
 
-    async def _kept_listener(self) -> tuple[socket.socket, int] | None:
-        """The listening socket that the supervisor has kept, with those who wait at it."""
-        try:
-            return await kept_listener.take(self.gpu)
-        except (OSError, TimeoutError, ProtocolError) as error:
-            LOG.warning("GPU %s: whoever waits for an earlier broker waits in vain: %s", self.gpu.uuid, _text(error))
-            return None
+    async def _take_sockets(self) -> tuple[AttachSockets, bool]:
+        """Once for each opening: what an earlier broker left under way goes on first, since the MPS server may wait for
+        it, and answers nobody meanwhile.
+        """
+        if self._taken is None:
+            named, keeper = self._listener.named(), self._supervisor()
+            sockets = await kept_sockets.take(self.gpu)
+            self._taken, self._keeper = (sockets, sockets.inode == named), keeper
+            await self._go_on(sockets.under_way)
+        return self._taken
 
-    async def _leave_listener(self) -> None:
-        """Leaves the supervisor a copy of the listening socket, for the next broker."""
+    async def _go_on(self, under_way: UnderWay) -> None:
+        """Ends what an earlier broker left between itself and the MPS server, and serves the clients that wait."""
+        left = under_way.left()
+        waiting = {queued.number: (queued, sock) for queued, sock in left if queued.kind is QueuedKind.CLIENT}
+        async with self._attaching:
+            for queued, sock in left:
+                if queued.kind is QueuedKind.ASKED:
+                    await self._daemon.end_asked(sock)
+                elif queued.kind is QueuedKind.PASSED and await self._was_heard(queued, sock):
+                    await self._has_attached(*waiting.pop(queued.client, (queued, None)))
+        for queued, sock in waiting.values():
+            self._listener.go_on(sock, queued.pid, queued.started)
+
+    async def _was_heard(self, queued: QueuedSocket, sock: socket.socket) -> bool:
+        try:
+            return await end_passed(sock, queued, self._daemon)
+        except ServerHungError as error:
+            owner = self._owner_of(queued.pid) or Owner("", "")
+            self._record.refused(queued.pid, AttachDenied(RefusedAttach.SERVER_HUNG, str(error), owner))
+            return False
+
+    async def _has_attached(self, queued: QueuedSocket, sock: socket.socket | None) -> None:
+        """A client attached as its broker ended, whose connection that left."""
+        held = self._held_by(self._read_owners(queued.pid) or ())
+        if held is not None:
+            new = self._clients.add(_key(held), (queued.pid, queued.started))
+            self._record.arrived(queued.pid, held.owner, held.container, new=new)
+        if sock is not None:
+            with sock:
+                await farewell(sock)
+
+    async def _leave_sockets(self) -> None:
+        """Leaves another supervisor copies of the sockets, for the next broker."""
         keeper, own = self._supervisor(), self._listener.own
         try:
             if own is not None:
-                await kept_listener.keep(self.gpu, *own)
+                await kept_sockets.keep(self.gpu, own)
                 self._keeper = keeper
                 self._problems.clear("keep")
         except (OSError, TimeoutError, ProtocolError) as error:
-            text = "GPU %s: nobody keeps the listening socket, in case that this broker ends: %s"
+            text = "GPU %s: nobody keeps the sockets of clients, in case that this broker ends: %s"
             self._problems.log(text, self.gpu.uuid, _text(error), key="keep")
         finally:
             self._keeping = None
@@ -326,13 +364,17 @@ class Broker:
 
     # One connection
 
-    async def _serve(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
+    async def _serve(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], asked: bool) -> None:
+        """`asked`: it did so at an earlier broker."""
         owner = owners[0] if owners else Owner("", "")
         with sock:
             try:
-                match await read_request(sock):
+                match Request.ATTACH if asked else await read_request(sock):
                     case Request.ATTACH:
-                        await self._let_in(sock, peer, owners)
+                        under_way = self._under_way()
+                        client = QueuedSocket(kind=QueuedKind.CLIENT, pid=peer.pid, started=peer.started or 0)
+                        with under_way.holding(sock, client) as number:
+                            await self._let_in(sock, peer, owners, replace(client, client=number), under_way)
                     case Request.STOPPING:
                         self._note_stopping(owners)
             except AttachDeniedError as error:
@@ -355,7 +397,12 @@ class Broker:
         if held is not None:
             self._record.stopping(held.owner, held.container)
 
-    async def _let_in(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
+    def _under_way(self) -> UnderWay:
+        return self._taken[0].under_way if self._taken is not None else self._listener.under_way
+
+    async def _let_in(
+        self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], client: QueuedSocket, under_way: UnderWay
+    ) -> None:
         """Waits for the peer's grant and for a turn, as long as the peer does. AttachDeniedError."""
         began, told = time.monotonic(), False
         while not has_hung_up(sock):
@@ -371,7 +418,7 @@ class Broker:
                     await self._check_not_ended(peer, verdict)
                     try:
                         async with self._attaching:
-                            await self._attach(sock, peer, verdict)
+                            await self._attach(sock, peer, verdict, client, under_way)
                     except NoTurnError as error:
                         failed = isinstance(error, NotPassedError)
                         reason = RefusedAttach.FAILED if failed else RefusedAttach.GPU_CLOSED
@@ -391,14 +438,21 @@ class Broker:
         if not self._listener.gave_way(sock):
             self._record.abandoned()
 
-    async def _attach(self, sock: socket.socket, peer: Peer, admitted: AttachAdmitted) -> None:
+    async def _attach(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        admitted: AttachAdmitted,
+        client: QueuedSocket,
+        under_way: UnderWay,
+    ) -> None:
         process, place = identity_of(peer, admitted), _key(admitted)
         self._places.check_attached(process, place, admitted)
         if has_hung_up(sock):
             return
         owner, container = admitted.owner, admitted.container
         try:
-            ended = has_ended(sock, peer, self._peer_option)
+            ended = has_ended(sock, peer, self._settings.peer_option)
         except OSError as error:
             raise NoTurnError(f"whether the process that connected runs is not known: {error.strerror}") from error
         if ended:
@@ -410,7 +464,7 @@ class Broker:
                 raise NoTurnError("the MPS daemon is just asked to end the contexts of this process")
             new, attached = self._clients.add(place, process), False
             try:
-                self._clients.passed(place, process, await attach(sock, given, self._daemon))
+                self._clients.passed(place, process, await attach(sock, given, self._daemon, client, under_way))
                 attached = True
             except (StalledError, ServerHungError) as error:
                 self._clients.stalled(place)
@@ -442,4 +496,4 @@ class Broker:
 
     def _grants(self) -> GpuGrants | None:
         grants = self._files.read(self.gpu.grants, GpuGrants).value
-        return grants if grants is not None and grants.share == self._share else None
+        return grants if grants is not None and grants.share == self._settings.share else None

@@ -71,9 +71,9 @@ class AttachedClients:
         """The processes of the container that count."""
         return self._counting(container)
 
-    def containers(self) -> dict[int, Container]:
-        """The containers of the processes that attached, by PID."""
-        return {pid: container for container, known in self._attached.items() for pid, _ in known}
+    def container_of(self, pid: int) -> Container | None:
+        """The container of a process that attached."""
+        return next((container for container, known in self._attached.items() for own, _ in known if own == pid), None)
 
     def has_attached(self, process: Identity) -> bool:
         return any(process in known for known in self._attached.values())

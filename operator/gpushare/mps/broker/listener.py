@@ -1,8 +1,8 @@
 """The accepting side of the broker: the socket of one GPU to which client containers connect, and its connections.
 
 Guarantees: everybody is greeted first of all, since a CUDA process that is not greeted runs without MPS, silently.
-Connections are bounded, in all and for each pod (`connections`), and whoever is hung up on is told. A socket takes the
-name over without a moment in which there is none.
+Connections are bounded, in all and for each pod (`connections`), and whoever is hung up on is told. The socket is the
+supervisor's (`kept_sockets`), and outlives this process.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from gpushare.mps.broker.admission import AttachDenied
@@ -25,6 +26,7 @@ from gpushare.mps.broker.connections import (
     PodConnections,
     place_for,
 )
+from gpushare.mps.broker.kept_sockets import AttachSockets, UnderWay
 from gpushare.mps.broker.packets import Peer, peer_of, pid_of
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import RefusedAttach
@@ -50,16 +52,17 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 
 
 class AttachListener:
-    """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners; it closes
-    the connection. `failed`: called where nobody can be accepted. `refused`: called with the PID of
-    each process that is hung up on. `needs`: the connections that the processes of each pod need, see `PodConnections`.
+    """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners, and whether it
+    has asked to attach already; it closes the connection. `failed`: called where nobody can be accepted. `refused`:
+    called with the PID of each process that is hung up on. `needs`: the connections that the processes of each pod
+    need, see `PodConnections`.
     """
 
     def __init__(
         self,
         gpu: GpuDir,
         read_owners: ReadOwners,
-        serve: Callable[[socket.socket, Peer, Sequence[Owner]], Coroutine[None, None, None]],
+        serve: Callable[[socket.socket, Peer, Sequence[Owner], bool], Coroutine[None, None, None]],
         failed: Callable[[OSError], None],
         refused: Callable[[int, AttachDenied], None],
         needs: Callable[[], Mapping[str, int]],
@@ -74,8 +77,7 @@ class AttachListener:
         self._needs = needs
         self._peer_of = peer_of
         self._room = room
-        self._listener: socket.socket | None = None
-        self._inode = 0
+        self._sockets: AttachSockets | None = None
         self._greeting = b""
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[str, dict[asyncio.Task[None], tuple[socket.socket, int]]] = {}
@@ -89,71 +91,45 @@ class AttachListener:
 
     @property
     def is_open(self) -> bool:
-        return self._listener is not None
+        return self._sockets is not None
 
     def is_named(self) -> bool:
         """Tells whether the name that containers see is of this listener's socket."""
-        return self._named_inode() == self._inode
+        return self._sockets is not None and self.named() == self._sockets.inode
 
-    def _named_inode(self) -> int:
-        """0: nobody has the name. The inode of a name is not given again while its socket is open."""
+    def named(self) -> int:
+        """The inode of that name; 0: there is none. It is not given again while its socket is open."""
         try:
             return self._gpu.attach_control.stat().st_ino
         except OSError:
             return 0
 
     @property
-    def own(self) -> tuple[socket.socket, int] | None:
-        """The socket, and the inode of its name; None: it is closed."""
-        return (self._listener, self._inode) if self._listener is not None else None
+    def own(self) -> AttachSockets | None:
+        """None: it is closed."""
+        return self._sockets
 
-    def open(self, greeting: bytes, kept: tuple[socket.socket, int] | None = None) -> None:
-        """`kept`: the socket of an earlier broker, with its name's inode, at which clients may wait. OSError: not yet;
-        call it again.
-        """
-        self._greeting = greeting
-        taken = kept is not None and kept[1] == self._named_inode()
-        if kept is not None and taken:
-            listener, self._inode = kept
-        else:
-            if kept is not None:
-                kept[0].close()
-            listener, self._inode = self._bound()
-        try:
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-            if not taken:
-                self._gpu.attach_new.replace(self._gpu.attach_control)
-        except OSError:
-            listener.close()
-            raise
-        self._listener = listener
-        self._catches_up = taken
-        asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+    @property
+    def under_way(self) -> UnderWay:
+        return self._sockets.under_way if self._sockets is not None else UnderWay()
+
+    def open(self, greeting: bytes, sockets: AttachSockets, *, taken: bool) -> None:
+        """`taken`: an earlier broker had this socket, and clients may wait at it. OSError: not yet; call it again."""
+        sockets.listener.listen(BACKLOG)  # also so that clients are shown this process as their peer
+        self._greeting, self._sockets, self._catches_up = greeting, sockets, taken
+        asyncio.get_running_loop().add_reader(sockets.listener, self._accept, sockets.listener)
         how = "again, and those who waited there go on" if taken else ""
         LOG.info("GPU %s: containers attach at %s %s", self._gpu.uuid, self._gpu.attach_control, how)
 
-    def _bound(self) -> tuple[socket.socket, int]:
-        """A new socket, which has not its name yet, and the inode of that name. OSError."""
-        new, sock = self._gpu.attach_new, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            new.unlink(missing_ok=True)
-            sock.bind(str(new))
-            new.chmod(0o666)
-            return sock, new.stat().st_ino
-        except OSError:
-            sock.close()
-            raise
-
     def close(self, *, remove: bool) -> None:
-        if self._listener is None:
+        if self._sockets is None:
             return
-        asyncio.get_running_loop().remove_reader(self._listener)
+        asyncio.get_running_loop().remove_reader(self._sockets.listener)
         if remove and self.is_named():
             self._gpu.attach_control.unlink(missing_ok=True)
             LOG.info("GPU %s: no container attaches any more", self._gpu.uuid)
-        self._listener.close()
-        self._listener = None
+        self._sockets.close()
+        self._sockets = None
 
     def gave_way(self, sock: socket.socket) -> bool:
         """Tells whether a connection was shut down here, to make room, and not by its process."""
@@ -194,8 +170,17 @@ class AttachListener:
         if self._rates.exceeds(pid, time.monotonic()):
             self._hang_up(sock, pid, self._pods.get(pid, ""), TOO_FAST)
             return
+        self._admit(sock, *self._who(sock), asked=False)
+
+    def go_on(self, sock: socket.socket, pid: int, started: int) -> None:
+        """Serves a client of an earlier broker, which has asked to attach; the process is the one that it was then."""
         peer, owners = self._who(sock)
-        pod = owners[0].pod_uid if owners else ""
+        if (peer.pid, peer.started) != (pid, started):  # before Linux 6.5 that PID may be another's by now
+            peer, owners = replace(peer, started=None), ()
+        self._admit(sock, peer, owners, asked=True)
+
+    def _admit(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], *, asked: bool) -> None:
+        pid, pod = peer.pid, owners[0].pod_uid if owners else ""
         self._note(pid, pod)
         place = place_for(pod, self._holders(), self._room)
         if isinstance(place, NoPlace) or len(self._tasks) >= MAX_TASKS:
@@ -204,7 +189,7 @@ class AttachListener:
             return
         if place.instead:
             self._give_way(place.instead)
-        task = asyncio.create_task(self._serve(sock, peer, owners))
+        task = asyncio.create_task(self._serve(sock, peer, owners, asked))
         self._tasks.add(task)
         self._held.setdefault(pod, {})[task] = sock, pid
         task.add_done_callback(partial(self._ended, pod, sock))
@@ -248,7 +233,7 @@ class AttachListener:
         loop.remove_reader(listener)
 
         def go_on() -> None:
-            if self._listener is listener:
+            if self._sockets is not None and self._sockets.listener is listener:
                 loop.add_reader(listener, self._accept, listener)
 
         loop.call_later(NO_ROOM_SECONDS, go_on)

@@ -113,12 +113,33 @@ def comes_soon(sock: socket.socket) -> bool:
     return bool(ready.poll(SOON_SECONDS * 1000))
 
 
-async def receive(sock: socket.socket) -> Packet:
-    """The next packet; one without data and descriptors when the other side hung up. OSError, ProtocolError."""
+async def receive(sock: socket.socket, *, peek: bool = False) -> Packet:
+    """The next packet; one without data and descriptors when the other side hung up. OSError, ProtocolError.
+
+    `peek`: it is also received the next time, with other descriptors for the same files.
+    """
     loop = asyncio.get_running_loop()
     return await _when_possible(
-        lambda: _receive(sock), partial(loop.add_reader, sock), partial(loop.remove_reader, sock)
+        lambda: receive_now(sock, peek=peek), partial(loop.add_reader, sock), partial(loop.remove_reader, sock)
     )
+
+
+def receive_now(sock: socket.socket, *, peek: bool = False) -> Packet:
+    """As `receive`. BlockingIOError: nothing is there yet."""
+    data, control, flags, _ = sock.recvmsg(
+        MAX_MESSAGE_BYTES,
+        socket.CMSG_SPACE(MAX_DESCRIPTORS * _INT_BYTES),
+        socket.MSG_CMSG_CLOEXEC | (socket.MSG_PEEK if peek else 0),
+    )
+    descriptors = array.array("i")
+    for level, kind, content in control:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(content[: len(content) // _INT_BYTES * _INT_BYTES])
+    packet = Packet(data, tuple(descriptors))
+    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+        packet.close()
+        raise ProtocolError(f"a message has more than {MAX_MESSAGE_BYTES} bytes or {MAX_DESCRIPTORS} descriptors")
+    return packet
 
 
 async def plain(sock: socket.socket) -> bytes:
@@ -142,27 +163,15 @@ def has_hung_up(sock: socket.socket) -> bool:
 async def send(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
     """Sends one packet whole. OSError when the other side hung up."""
     loop = asyncio.get_running_loop()
-    control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
     await _when_possible(
-        lambda: sock.sendmsg([data], control, socket.MSG_NOSIGNAL),
-        partial(loop.add_writer, sock),
-        partial(loop.remove_writer, sock),
+        lambda: send_now(sock, data, descriptors), partial(loop.add_writer, sock), partial(loop.remove_writer, sock)
     )
 
 
-def _receive(sock: socket.socket) -> Packet:
-    data, control, flags, _ = sock.recvmsg(
-        MAX_MESSAGE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * _INT_BYTES), socket.MSG_CMSG_CLOEXEC
-    )
-    descriptors = array.array("i")
-    for level, kind, content in control:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            descriptors.frombytes(content[: len(content) // _INT_BYTES * _INT_BYTES])
-    packet = Packet(data, tuple(descriptors))
-    if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-        packet.close()
-        raise ProtocolError(f"a message has more than {MAX_MESSAGE_BYTES} bytes or {MAX_DESCRIPTORS} descriptors")
-    return packet
+def send_now(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
+    """As `send`. BlockingIOError: there is no room for it yet."""
+    control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    sock.sendmsg([data], control, socket.MSG_NOSIGNAL)
 
 
 async def _when_possible(attempt: Callable[[], T], watch: Callable[..., object], unwatch: Callable[[], object]) -> T:

@@ -81,19 +81,20 @@ class Places:
     async def check_listed(self, peer: Identity, container: Container, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: with those whom the server lists its container has too many processes or contexts.
         NoTurnError: the server's list is not known.
+
+        Also for a process' first attach, in `cuInit`, which takes no context: another container may have lent this one
+        connections, and whom it let in is known by the list alone.
         """
         try:
             contexts = await self._daemon.contexts()
         except (OSError, ProtocolError) as error:
             raise NoTurnError(f"the MPS daemon does not name its clients: {error}") from error
-        known = self._clients.containers()
-        own = {pid: count for pid, count in contexts.items() if known.get(pid, container) == container}
-        listed = {
-            process: count
-            for process, count in identified(own)
-            if (known.get(process[0]) or self._container_of(process[0])) == container
-        }
-        self._check(peer, container, admitted, listed)
+        own = {pid: count for pid, count in contexts.items() if self._belongs_to(pid) == container}
+        self._check(peer, container, admitted, dict(identified(own)))
+
+    def _belongs_to(self, pid: int) -> Container | None:
+        """The container of a process that the server lists: as it attached, else by its cgroup."""
+        return self._clients.container_of(pid) or self._container_of(pid)
 
     def _check(self, peer: Identity, container: Container, admitted: AttachAdmitted, listed: ListedContexts) -> None:
         why = refusal(admitted.grant, peer, self._clients.attached(container), listed)

@@ -13,32 +13,32 @@ Guarantees: one turn at a time; no turn ever gives more than the share's own lim
 is free. A series ends after SERIES_SECONDS and lets others have the lock. A broker that does not hang up within
 TURN_SECONDS loses its turn. Nobody but the broker's user is answered.
 
-At the same socket the broker leaves its listening socket, and gets it back (`kept_listener`); that takes no turn.
+At the same socket the broker gets its listening socket, and leaves it for its successor (`kept_sockets`); that takes no
+turn.
 """
 
-import array
 import logging
 import os
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 from gpushare.mps.control import ControlCommands, ControlError, RefusedError
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.protocol import MpsProtocol
-from gpushare.mps.supervisor.kept_listener import KeptListener
+from gpushare.mps.supervisor.kept_sockets import KeptSockets
 from gpushare.mps.supervisor.namespaces import Namespaces
 from gpushare.mps.wire import (
     ClientGrant,
     DaemonLimits,
     InvalidError,
-    ListenerAction,
-    ListenerAnswer,
-    ListenerRequest,
+    SocketsAction,
+    SocketsAnswer,
+    SocketsRequest,
     TurnAnswer,
     TurnRequest,
     decode,
@@ -60,6 +60,7 @@ ACCEPT_SECONDS = 0.5
 FAULT = "FAULT"
 UNKNOWN = 0
 MAX_REQUEST_BYTES = 1024
+MAX_DESCRIPTORS = 3
 BACKLOG = 4
 """The broker keeps one connection at a time."""
 
@@ -151,7 +152,7 @@ class TurnServer:
         self._lock = lock
         self._uid = uid
         self._listener: socket.socket | None = None
-        self._kept = KeptListener(gpu)
+        self._kept = KeptSockets(gpu)
         self._ended = threading.Event()
 
     def start(self) -> None:
@@ -181,7 +182,7 @@ class TurnServer:
         self._kept.drop()
 
     def let_nobody_in(self) -> None:
-        """Drops the broker's listening socket. Call it once no client is let in any more."""
+        """Drops the broker's sockets. Call it once no client is let in any more."""
         self._kept.drop()
 
     def _serve(self, listener: socket.socket) -> None:
@@ -238,43 +239,45 @@ class TurnServer:
         return None
 
     def _read(self, sock: socket.socket) -> TurnRequest | None:
-        """What is asked for; a request about the listening socket is answered. OSError."""
+        """What is asked for; a request about the broker's sockets is answered. OSError."""
         _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid != self._uid:
             LOG.warning("GPU %s: UID %d asked for a turn, which is for the attach broker", self._gpu.uuid, uid)
             return None
         sock.settimeout(REQUEST_SECONDS)
-        content, descriptors, _, _ = socket.recv_fds(sock, MAX_REQUEST_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        content, descriptors, _, _ = socket.recv_fds(sock, MAX_REQUEST_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         try:
             request = _decoded(content)
         except InvalidError as error:
             LOG.warning("GPU %s: a turn was asked for in a way that is not understood: %s", self._gpu.uuid, error)
             request = None
-        if isinstance(request, ListenerRequest) and request.action is ListenerAction.KEEP and descriptors:
-            self._keep(sock, descriptors[0], request.inode)
+        if isinstance(request, SocketsRequest) and request.action is SocketsAction.KEEP:
+            self._keep(sock, descriptors, request.inode)
             return None
         for descriptor in descriptors:
             os.close(descriptor)
-        if isinstance(request, ListenerRequest):
+        if isinstance(request, SocketsRequest):
             self._give(sock)
             return None
         return request
 
-    def _keep(self, sock: socket.socket, descriptor: int, inode: int) -> None:
-        refused = self._kept.keep(descriptor, inode)
+    def _keep(self, sock: socket.socket, descriptors: Sequence[int], inode: int) -> None:
+        refused = self._kept.keep(descriptors, inode)
         if refused:
-            LOG.warning("GPU %s: the broker's listening socket is not kept: %s", self._gpu.uuid, refused)
-        sock.send(encode(ListenerAnswer(refused=refused)))
+            LOG.warning("GPU %s: the broker's sockets are not kept: %s", self._gpu.uuid, refused)
+        sock.send(encode(SocketsAnswer(refused=refused)))
 
     def _give(self, sock: socket.socket) -> None:
-        given = self._kept.give()
-        if given is None:
-            sock.send(encode(ListenerAnswer()))
+        try:
+            given = self._kept.give()
+        except OSError as error:
+            LOG.warning("GPU %s: there is no socket for clients: %s", self._gpu.uuid, error)
+            sock.send(encode(SocketsAnswer(refused=str(error)[:512])))
             return
-        listener, inode = given
-        with listener:
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [listener.fileno()]))]
-            sock.sendmsg([encode(ListenerAnswer(inode=inode))], rights)
+        try:
+            socket.send_fds(sock, [encode(SocketsAnswer(inode=given.inode))], [one.fileno() for one in given.all])
+        finally:
+            given.close()
 
     def _turn(self, sock: socket.socket, request: TurnRequest) -> None:
         """Sets the grant's limits, and lets the broker attach."""
@@ -303,13 +306,13 @@ class TurnServer:
         return ""
 
 
-def _decoded(content: bytes) -> TurnRequest | ListenerRequest:
+def _decoded(content: bytes) -> TurnRequest | SocketsRequest:
     """InvalidError."""
     try:
         return decode(content, TurnRequest)
     except InvalidError as error:
         try:
-            return decode(content, ListenerRequest)
+            return decode(content, SocketsRequest)
         except InvalidError:
             raise error from None
 

@@ -42,6 +42,7 @@ class FakeDaemon:
         self.hangs_up_at_attaches = 0
         self._server_free = threading.Event()
         self._server_free.set()
+        self._hung_for_good = False
         self._greeting = greeting
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(path))
@@ -99,6 +100,9 @@ class FakeDaemon:
         self.before_answering(command)
         if command.startswith("get_server_status") and not self._server_free.wait(10):
             return
+        if self._hung_for_good:
+            time.sleep(10)
+            return
         rows = [f"{pid}.{self.clients[:number].count(pid) + 1}" for number, pid in enumerate(self.clients)]
         answers = {"get_server_list": [str(SERVER)], "get_device_client_list": ["[0] 00:00.0, NVIDIA H200", *rows]}
         text = "\n".join(answers.get(command, ()))
@@ -117,13 +121,17 @@ class FakeDaemon:
     def _await_client(self, ours: socket.socket) -> None:
         with ours:
             if not ours.recv(64):
+                self._hung_for_good = True
+            if self._hung_for_good:
                 return
             ending = select.poll()
             ending.register(ours, select.POLLRDHUP)
-            if not ending.poll(AT_ONCE_MS):
-                with suppress(OSError):
-                    ours.send(HELLO)
-                self._server_free.set()
+            if ending.poll(AT_ONCE_MS):
+                self._hung_for_good = True
+                return
+            with suppress(OSError):
+                ours.send(HELLO)
+            self._server_free.set()
 
 
 class Commands(ControlCommands):
@@ -140,14 +148,14 @@ class Commands(ControlCommands):
         return "\n".join(f"{command.split()[2]}.0" if "thread" in command else "" for command in commands)
 
 
-def connect(path: Path, seconds: float = 5.0) -> socket.socket:
+def connect(path: Path, seconds: float = 60.0) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.settimeout(seconds)
     sock.connect(str(path))
     return sock
 
 
-def client_socket(path: Path, seconds: float = 5.0) -> socket.socket | None:
+def client_socket(path: Path, seconds: float = 60.0) -> socket.socket | None:
     """What a CUDA process does until it has its socket to the server; None: it is refused."""
     with connect(path, seconds) as sock:
         assert sock.recv(64) == GREETING
@@ -166,7 +174,7 @@ def client_socket(path: Path, seconds: float = 5.0) -> socket.socket | None:
     return server
 
 
-def attach(path: Path, seconds: float = 5.0) -> bytes:
+def attach(path: Path, seconds: float = 60.0) -> bytes:
     """What a CUDA process does, to the first message of its server; empty: it is refused."""
     server = client_socket(path, seconds)
     if server is None:

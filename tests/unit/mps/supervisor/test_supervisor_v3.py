@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.mps.broker.broker import serve
+from gpushare.mps.broker.broker import BrokerSettings, serve
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control_v3 import DEFAULT_NAMESPACE, SERVER, ControlProgramV3
 from gpushare.mps.files import read_model, write_model
@@ -148,7 +148,7 @@ def brokered(node: Node, gpu: GpuDir, containers: Containers | None = None) -> I
         with suppress(asyncio.CancelledError):
             loop.run_until_complete(task)
 
-    task = loop.create_task(serve(node.root, "inference", boot_clock, containers.owners))
+    task = loop.create_task(serve(node.root, BrokerSettings("inference", boot_clock, containers.owners)))
     thread = threading.Thread(target=run)
     thread.start()
     try:

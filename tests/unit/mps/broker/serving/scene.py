@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gpushare.mps.broker.broker import serve
+from gpushare.mps.broker.broker import BrokerSettings, serve
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import (
@@ -53,8 +53,8 @@ async def serving(
     clock: Callable[[], float] = lambda: 7.0,
     **options: Any,
 ) -> AsyncIterator[None]:
-    """The broker of the MPS pod of `share`, as its process runs it. `options`: further ones of `serve`."""
-    running = asyncio.create_task(serve(gpu.path.parent, share, clock, owners, **options))
+    """The broker of the MPS pod of `share`, as its process runs it. `options`: further settings."""
+    running = asyncio.create_task(serve(gpu.path.parent, BrokerSettings(share, clock, owners, **options)))
     try:
         yield
     finally:

@@ -40,11 +40,11 @@ SYS_CAPSET = {"x86_64": 126, "aarch64": 91}[platform.machine()]
 SERVES = f"""
 import asyncio, resource, sys
 from pathlib import Path
-from gpushare.mps.broker.broker import serve
+from gpushare.mps.broker.broker import BrokerSettings, serve
 from gpushare.mps.clock import boot_clock
 from gpushare.process.procfs import Owner
 resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock, lambda pid: ({ME},)))
+asyncio.run(serve(Path(sys.argv[1]), BrokerSettings("{SHARE}", boot_clock, lambda pid: ({ME},))))
 """
 
 

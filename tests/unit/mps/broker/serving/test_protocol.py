@@ -5,14 +5,14 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from msgspec import structs
 
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.broker.attach import read_request
-from gpushare.mps.broker.broker import SCAN_SECONDS, Broker
+from gpushare.mps.broker.broker import SCAN_SECONDS, Broker, BrokerSettings
 from gpushare.mps.broker.connections import MAX_OF_POD_WITHOUT_PART
 from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import GpuDir
@@ -60,21 +60,29 @@ async def test_the_daemon_sees_the_brokers_credentials(gpu: GpuDir, broker: None
     assert set(daemon.uids) == {os.geteuid()}
 
 
-async def test_no_command_reaches_the_daemon_not_even_its_request(gpu: GpuDir, daemon: FakeDaemon) -> None:
-    async with serving(gpu, look_seconds=math.inf):  # none of the broker's own commands
+@pytest.fixture
+async def quiet_broker(gpu: GpuDir, daemon: FakeDaemon) -> AsyncIterator[None]:
+    """One that has no commands of its own once clients attach."""
+    async with serving(gpu, look_seconds=math.inf):
         await until(gpu.attach_control.exists)
-        before = len(daemon.heard)
+        yield
 
-        def command() -> bytes:
-            with connect(gpu.attach_control) as sock:
-                assert sock.recv(64) == GREETING
-                sock.send(CREDENTIALS)
-                sock.send(COMMAND)
-                return sock.recv(64)
 
-        assert await asyncio.to_thread(command) == b""
-        assert len(daemon.heard) == before
-        await until(lambda: [reason for reason, _, _ in refusals(gpu)] == [RefusedAttach.COMMAND])
+async def test_no_command_reaches_the_daemon_not_even_its_request(
+    gpu: GpuDir, quiet_broker: None, daemon: FakeDaemon
+) -> None:
+    before = len(daemon.heard)
+
+    def command() -> bytes:
+        with connect(gpu.attach_control) as sock:
+            assert sock.recv(64) == GREETING
+            sock.send(CREDENTIALS)
+            sock.send(COMMAND)
+            return sock.recv(64)
+
+    assert await asyncio.to_thread(command) == b""
+    assert len(daemon.heard) == before
+    await until(lambda: [reason for reason, _, _ in refusals(gpu)] == [RefusedAttach.COMMAND])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ async def test_no_command_reaches_the_daemon_not_even_its_request(gpu: GpuDir, d
     ids=["a greeting", "an unknown request", "a short request", "more than any message has"],
 )
 async def test_other_messages_are_refused(
-    gpu: GpuDir, broker: None, daemon: FakeDaemon, messages: tuple[bytes, ...]
+    gpu: GpuDir, quiet_broker: None, daemon: FakeDaemon, messages: tuple[bytes, ...]
 ) -> None:
     before = len(daemon.heard)
 
@@ -113,7 +121,7 @@ async def test_a_client_passes_no_descriptor_on_and_none_of_them_stays_open(
     await until(lambda: open_descriptors() <= before)
 
 
-async def test_whoever_only_looks_costs_the_daemon_nothing(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
+async def test_whoever_only_looks_costs_the_daemon_nothing(gpu: GpuDir, quiet_broker: None, daemon: FakeDaemon) -> None:
     before = len(daemon.heard)
 
     def look() -> bytes:
@@ -201,7 +209,7 @@ async def test_a_gpu_that_goes_to_another_share_is_left_to_that_shares_broker(gp
 
 async def test_without_a_daemon_behind_it_the_broker_says_why_and_lets_nobody_in(gpu: GpuDir) -> None:
     FakeDaemon(gpu.client_control).close()
-    await Broker(gpu, SHARE, clock=lambda: 7.0).step()
+    await Broker(gpu, BrokerSettings(SHARE, lambda: 7.0)).step()
     found = state(gpu)
     assert (found.listening, found.heartbeat) == (False, 7.0)
     assert "the MPS daemon cannot be reached" in found.problem

@@ -1,29 +1,64 @@
 """A broker that is killed leaves its listening socket to the supervisor, so that nobody finds no listener meanwhile."""
 
 import asyncio
+import fcntl
 import os
+import select
 import socket
+import struct
 import sys
+import termios
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from gpushare.mps.broker import kept_listener
+from gpushare.mps.broker import kept_sockets
+from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.turns import Terms, TurnServer
-from gpushare.mps.wire import ListenerAction, ListenerAnswer, ListenerRequest, decode, encode
-from tests.unit.mps.broker.fake_daemon import SERVER, Commands, FakeDaemon, attach, connect
-from tests.unit.mps.broker.serving.scene import CEILING, ME, SHARE, Processes, serving, socket_of, until
+from gpushare.mps.wire import GrantedContainer, SocketsAction, SocketsAnswer, SocketsRequest, decode, encode
+from tests.unit.mps.broker.fake_daemon import (
+    ATTACH,
+    CLIENT_SOCKET,
+    CREDENTIALS,
+    GREETING,
+    HELLO,
+    SERVER,
+    Commands,
+    FakeDaemon,
+    attach,
+    client_socket,
+    connect,
+)
+from tests.unit.mps.broker.serving.scene import (
+    CEILING,
+    GRANT,
+    ME,
+    MINE,
+    POD,
+    SHARE,
+    Processes,
+    grants,
+    pod,
+    serving,
+    socket_of,
+    state,
+    until,
+)
 
+KILLS = 5
 BROKER = f"""
 import asyncio, sys
 from pathlib import Path
-from gpushare.mps.broker.broker import serve
+from gpushare.mps.broker.broker import BrokerSettings, serve
 from gpushare.mps.clock import boot_clock
 from gpushare.process.procfs import Owner
-asyncio.run(serve(Path(sys.argv[1]), "{SHARE}", boot_clock, lambda pid: ({ME},)))
+asyncio.run(serve(Path(sys.argv[1]), BrokerSettings("{SHARE}", boot_clock, lambda pid: ({ME},))))
 """
 
 
@@ -32,11 +67,8 @@ async def started(gpu: GpuDir) -> asyncio.subprocess.Process:
 
 
 async def is_kept(gpu: GpuDir) -> bool:
-    kept = await kept_listener.take(gpu)
-    if kept is None:
-        return False
-    kept[0].close()
-    return kept[1] == gpu.attach_control.stat().st_ino
+    with closing(await kept_sockets.take(gpu)) as kept:
+        return kept.inode == gpu.attach_control.stat().st_ino
 
 
 async def until_kept(gpu: GpuDir) -> None:
@@ -67,6 +99,117 @@ async def test_whoever_comes_while_no_broker_runs_waits_and_gets_in(
         assert await waiting == "in"
         assert socket_of(gpu) == name, "another socket"
         await process.end()
+    await killed(broker)
+
+
+async def test_a_client_whose_broker_ends_as_it_asks_for_a_socket_gets_in(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    """The daemon gives the socket after that: nobody would hold it, and the server would wait for ever."""
+    broker = await started(gpu)
+    await until(gpu.attach_control.exists)
+    daemon.gives_sockets.clear()
+    waiting = asyncio.create_task(processes.start(gpu.attach_control).attach())
+    await until(lambda: daemon.attaches)
+    await killed(broker)
+    daemon.gives_sockets.set()
+    await until(lambda: daemon.passed)
+    assert daemon.hung
+    broker = await started(gpu)
+    assert await waiting == "in"
+    assert not daemon.hung
+    await killed(broker)
+
+
+async def test_a_client_whose_broker_ends_once_it_has_its_socket_gets_in(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    broker = await started(gpu)
+    await until(gpu.attach_control.exists)
+    server = await asyncio.to_thread(client_socket, gpu.attach_control)
+    assert server is not None
+    await killed(broker)
+    broker = await started(gpu)
+    with server:
+        server.send(CREDENTIALS)
+        assert await asyncio.to_thread(server.recv, 64) == HELLO
+    assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO, "the next one"
+    await killed(broker)
+
+
+async def test_a_client_that_ends_with_its_broker_in_mid_attach_hangs_nobody(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    broker = await started(gpu)
+    await until(gpu.attach_control.exists)
+    server = await asyncio.to_thread(client_socket, gpu.attach_control)
+    assert server is not None
+    await killed(broker)
+    server.close()
+    broker = await started(gpu)
+    assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+    await killed(broker)
+
+
+def asked(path: Path) -> socket.socket:
+    """The connection of a client that has asked to attach, and that a broker has heard."""
+    sock = connect(path)
+    assert sock.recv(64) == GREETING
+    for message in (CREDENTIALS, ATTACH):
+        sock.send(message)
+    while struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0]:
+        time.sleep(0.01)
+    return sock
+
+
+async def test_whoever_waits_for_a_grant_goes_on_waiting_at_the_next_broker(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    write_model(gpu.grants, grants(MINE, closed="NotReady: later"))
+    broker = await started(gpu)
+    await until(gpu.attach_control.exists)
+    clients = [await asyncio.to_thread(asked, gpu.attach_control) for _ in range(3)]
+    for _ in range(2):
+        await asyncio.sleep(0.1)
+        await killed(broker)
+        broker = await started(gpu)
+        await until(lambda: state(gpu).listening)
+    assert not any(select.select([client], [], [], 0)[0] for client in clients), "hung up on"
+    write_model(gpu.grants, grants(MINE))
+    for client in clients:
+        with client:
+            message, descriptors, _, _ = await asyncio.to_thread(socket.recv_fds, client, 64, 1)
+            assert message == CLIENT_SOCKET
+            client.send(bytes(4))
+            with socket.socket(fileno=descriptors[0]) as server:
+                server.send(CREDENTIALS)
+    await until(lambda: not daemon.hung)
+    await killed(broker)
+
+
+async def test_brokers_killed_at_any_moment_hang_no_server(
+    gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
+) -> None:
+    """Who is refused had been greeted, and had not said yet that it wants to attach."""
+    many = grants(pod(POD, GrantedContainer(name="app", id=ME.container_id, grant=replace(GRANT, processes=8))))
+    write_model(gpu.grants, many)
+    broker = await started(gpu)
+    await until(gpu.attach_control.exists)
+    told: list[str] = []
+    ending = asyncio.Event()
+
+    async def attaches() -> None:
+        process = processes.start(gpu.attach_control)
+        while not ending.is_set():
+            told.append(await process.attach())
+
+    clients = [asyncio.create_task(attaches()) for _ in range(3)]
+    for number in range(KILLS):
+        came = len(told)
+        await until(lambda came=came: len(told) > came + 3)
+        await asyncio.sleep(number * 0.001)
+        await killed(broker)
+        broker = await started(gpu)
+    ending.set()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*clients)
+    assert not daemon.hung
+    assert told.count("refused") < KILLS, "in a millisecond of the few that an attach takes"
+    assert set(told) <= {"in", "refused"}
     await killed(broker)
 
 
@@ -115,24 +258,30 @@ def wrong_sockets(gpu: GpuDir) -> Iterator[tuple[str, Sequence[int]]]:
     silent, stream, other = bound(gpu.attach_new), bound(gpu.attach / "s", socket.SOCK_STREAM), bound(gpu.attach / "o")
     for sock in (stream, other):
         sock.listen()
-    with silent, stream, other, Path("/dev/null").open() as file:
-        yield "it does not listen", [silent.fileno()]
-        yield "it is no Unix socket of packets", [stream.fileno()]
-        yield "it has another name", [other.fileno()]
-        yield "it is no socket", [file.fileno()]
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    queue = [end.fileno() for end in ends]
+    with silent, stream, other, ends[0], ends[1], Path("/dev/null").open() as file:
+        yield "it does not listen", [silent.fileno(), *queue]
+        yield "it is no Unix socket of packets", [stream.fileno(), *queue]
+        yield "it has another name", [other.fileno(), *queue]
+        yield "it is no socket", [file.fileno(), *queue]
+        yield "its queue is none", [other.fileno(), other.fileno(), queue[0]]
+        yield "it is not a listening socket with the two ends of a queue", [other.fileno()]
 
 
-def test_the_supervisor_keeps_nothing_but_a_brokers_listening_socket(gpu: GpuDir, daemon: FakeDaemon) -> None:
-    def ask(descriptors: Sequence[int]) -> ListenerAnswer:
+def test_the_supervisor_keeps_nothing_but_a_brokers_sockets(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    def ask(descriptors: Sequence[int]) -> SocketsAnswer:
         with connect(gpu.turns) as sock:
-            socket.send_fds(sock, [encode(ListenerRequest(action=ListenerAction.KEEP, inode=1))], descriptors)
-            return decode(sock.recv(1024), ListenerAnswer)
+            socket.send_fds(sock, [encode(SocketsRequest(action=SocketsAction.KEEP, inode=1))], descriptors)
+            return decode(sock.recv(1024), SocketsAnswer)
 
     for why, descriptors in wrong_sockets(gpu):
         assert ask(descriptors).refused.startswith(why)
     gpu.attach_new.unlink()
-    with bound(gpu.attach_new) as right:
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with bound(gpu.attach_new) as right, ends[0], ends[1]:
         right.listen()
-        assert ask([right.fileno()]).refused == ""
+        sockets = [right.fileno(), *(end.fileno() for end in ends)]
+        assert ask(sockets).refused == ""
         gpu.client_control.unlink()
-        assert ask([right.fileno()]).refused == "no client is let in"
+        assert ask(sockets).refused == "no client is let in"

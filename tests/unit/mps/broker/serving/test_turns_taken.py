@@ -105,9 +105,9 @@ async def test_a_peer_that_hangs_the_server_is_named(gpu: GpuDir, broker: None, 
 
 
 async def test_without_a_turn_a_process_waits(gpu: GpuDir, daemon: FakeDaemon, turns: TurnServer) -> None:
-    gpu.turns.unlink()
     async with serving(gpu):
         await until(gpu.attach_control.exists)
+        gpu.turns.unlink()
         waiting = asyncio.create_task(asyncio.to_thread(attach, gpu.attach_control))
         await asyncio.sleep(0.3)
         assert (waiting.done(), daemon.attaches) == (False, 0)
