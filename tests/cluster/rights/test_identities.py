@@ -8,6 +8,7 @@ import pytest
 from gpushare.grant.model import most_contexts
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
+from tests.cluster.rights.forger import FORGER
 
 pytestmark = pytest.mark.takes(80)  # all of them, on one worker
 CONNECTION_FAILED, TERMINATED = 805, 810
@@ -53,36 +54,27 @@ print(json.dumps({"event": "helped", "errors": errors}), flush=True)
 time.sleep(3600)
 """
 """Twelve processes; a helper of each connects for it, lives until the attach is done, and ends."""
-FORGE = """
-import ctypes, json, os, signal, socket, struct, subprocess, sys, time
-from pathlib import Path
-libc, uid, gid = ctypes.CDLL(None, use_errno=True), os.getuid(), os.getgid()
-if libc.unshare(0x10000000 | 0x20000000):  # CLONE_NEWUSER | CLONE_NEWPID
-    raise OSError(ctypes.get_errno(), "unshare")
-Path("/proc/self/setgroups").write_text("deny")
-Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
-Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
-if child := os.fork():
-    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-named = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+FORGE = f"""
+import json, socket, time
+{FORGER}
 from gpushare.simulation import client, wire
-send = wire.Channel.send
+forger, send = start_forger(), wire.Channel.send
 def forged(self, message):
     if message["op"] != "hello":
         return send(self, message)
-    credentials = struct.pack("3i", named.pid, uid, gid)
-    self.sock.sendmsg([wire.encode(message)], [(socket.SOL_SOCKET, 2, credentials)])  # SCM_CREDENTIALS
+    socket.send_fds(forger, [wire.encode(message)], [self.sock.fileno()])
+    assert int.from_bytes(forger.recv(4), "little", signed=True) > 0
 wire.Channel.send = forged
 context = client.SimulatedContext.create()
-print(json.dumps({"event": "forged"}), flush=True)
+print(json.dumps({{"event": "forged"}}), flush=True)
 try:
     context.launch(600000)
     context.synchronize()
 except client.CudaError as error:
-    print(json.dumps({"event": "ended", "error": error.code}), flush=True)
+    print(json.dumps({{"event": "ended", "error": error.code}}), flush=True)
 time.sleep(3600)
 """
-"""It sends the PID of another process of its own user and PID namespace, and computes."""
+"""The MPS server hears the PID of another process from it, and it computes."""
 HOARD = """
 import json, time
 from gpushare.simulation.client import CudaError, SimulatedContext
