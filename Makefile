@@ -35,6 +35,8 @@ COMPILE := $(CACHE)/uv/bin/uv pip compile --quiet --upgrade --universal --python
 export GPUSHARE_CACHE := $(CACHE)
 # Compiling all modules and their assertions anew is half of the time that each worker needs before its first test.
 unexport PYTHONDONTWRITEBYTECODE
+# Also for another clone: mypy knows files by their content.
+export MYPY_CACHE_DIR := $(CACHE)/mypy
 
 .PHONY: help
 help: ## this list
@@ -117,7 +119,7 @@ test: lint cluster-build unit cluster-test ## lint, types, layers, unit tests, t
 lint: venv ## formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@env -u PYTHONPATH $(BIN)/mypy --cache-dir $(CACHE)/mypy
+	@env -u PYTHONPATH $(BIN)/mypy
 	@$(BIN)/lint-imports
 
 $(AUDIT)/.complete:
