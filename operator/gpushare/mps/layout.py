@@ -94,7 +94,7 @@ class GpuDir:
     @property
     def attach_new(self) -> Path:
         """The name at which the supervisor makes the broker's socket, before it gives it the name above."""
-        return self.client / ".attach.new"
+        return self.attach / ".control.new"
 
     @cached_property
     def broker(self) -> Path:

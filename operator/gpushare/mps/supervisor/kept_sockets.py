@@ -12,11 +12,14 @@ Guarantees: one listening socket at most, which was made here. Nothing is kept o
 nobody waits at a GPU that will not come back.
 """
 
+import os
 import socket
+import stat
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from gpushare.mps.layout import GpuDir
 
@@ -104,13 +107,12 @@ class KeptSockets:
             return 0
 
     def _made(self) -> SocketsOfBroker:
-        """New ones. The name is made where nobody but root may write, so that it is nobody else's; OSError."""
+        """New ones. The name is made in the directory that clients see, and has its SELinux label by that. OSError."""
         new, listener = self._gpu.attach_new, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             new.unlink(missing_ok=True)
             listener.bind(str(new))
-            new.chmod(0o666)
-            inode = new.stat().st_ino
+            inode = opened_to_all(new)
             listener.listen(BACKLOG)
             putting, taking = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         except OSError:
@@ -136,3 +138,18 @@ class KeptSockets:
             return "it has another name"
         # Under the lock: whoever refuses new clients removes the name first and drops the socket then.
         return "" if self._gpu.client_control.exists() else "no client is let in"
+
+
+def opened_to_all(path: Path) -> int:
+    """Lets everybody connect to a socket's file, and returns its inode. The broker may write to its directory, too, so
+    the mode is not changed by the name: a link put in its place would lead to another file of root's. OSError.
+    """
+    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        made = os.fstat(descriptor)
+        if not stat.S_ISSOCK(made.st_mode) or made.st_uid != os.geteuid() or made.st_nlink != 1:
+            raise PermissionError(f"{path} is not the socket that was made there")
+        Path(f"/proc/self/fd/{descriptor}").chmod(0o666)
+        return made.st_ino
+    finally:
+        os.close(descriptor)

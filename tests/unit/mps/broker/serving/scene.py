@@ -113,7 +113,7 @@ class Process:
     async def end(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        await asyncio.to_thread(self._process.wait, 10)
+        await asyncio.to_thread(self._process.wait, 60)
 
 
 class Processes:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from gpushare.mps.broker import kept_sockets
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.supervisor.kept_sockets import opened_to_all
 from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import GrantedContainer, SocketsAction, SocketsAnswer, SocketsRequest, decode, encode
 from tests.unit.mps.broker.fake_daemon import (
@@ -205,7 +206,7 @@ async def test_brokers_killed_at_any_moment_hang_no_server(
         await killed(broker)
         broker = await started(gpu)
     ending.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(50):
         await asyncio.gather(*clients)
     assert not daemon.hung
     assert told.count("refused") < KILLS, "in a millisecond of the few that an attach takes"
@@ -285,3 +286,18 @@ def test_the_supervisor_keeps_nothing_but_a_brokers_sockets(gpu: GpuDir, daemon:
         assert ask(sockets).refused == ""
         gpu.client_control.unlink()
         assert ask(sockets).refused == "no client is let in"
+
+
+@pytest.mark.parametrize("other", ["a link", "a file", "a socket with two names"])
+def test_the_mode_of_no_other_file_is_changed_for_a_socket(tmp_path: Path, other: str) -> None:
+    target, path = tmp_path / "target", tmp_path / "new"
+    if other == "a socket with two names":
+        bound(target).close()
+        path.hardlink_to(target)
+    else:
+        target.touch()
+        path.symlink_to(target) if other == "a link" else path.touch()
+    before = target.stat().st_mode, path.stat().st_mode
+    with pytest.raises(OSError, match="new"):
+        opened_to_all(path)
+    assert (target.stat().st_mode, path.stat().st_mode) == before
