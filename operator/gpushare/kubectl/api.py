@@ -77,6 +77,8 @@ class ApiReader:
         self.headers = headers
         self._seconds = seconds
         self._parsing = threading.Lock()
+        self.date = ""
+        """When the latest answer was given, by the API server's clock, as HTTP writes it; empty: it did not say."""
 
     def get(self, path: str, query: Mapping[str, str] | None = None, most: int = MOST_OBJECT_BYTES) -> bytes:
         return self._body("GET", path, query, most=most)
@@ -186,6 +188,7 @@ class ApiReader:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
             response = connection.getresponse()
+            self.date = response.getheader("Date") or self.date
             if response.status >= HTTPStatus.BAD_REQUEST:
                 _refuse(response)
             yield response

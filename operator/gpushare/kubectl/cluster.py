@@ -10,6 +10,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,6 +78,13 @@ class Cluster:
                 raise
 
         return self._ask(asked)
+
+    def time(self) -> datetime:
+        """The moment of the latest answer, by the API server's clock; by ours where it has not said."""
+        try:
+            return parsedate_to_datetime(self._api.date)
+        except (AttributeError, ValueError):
+            return datetime.now(UTC)
 
     def read(self, path: str) -> Future[Object]:
         return self._ask(lambda api: api.read(path))

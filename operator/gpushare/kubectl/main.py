@@ -63,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     args.system_namespace = getattr(args, "system_namespace", "gpushare-system")
+    args.namespace = getattr(args, "namespace", None)
     cluster = Cluster(options.connection_flags(args))
     try:
         return _answer(module, cluster, args)
@@ -125,7 +126,7 @@ def command_of(arguments: Sequence[str]) -> str | None:
     for word in words:
         if not word.startswith("-"):
             return word
-        if word.removeprefix("--") in options.VALUED:
+        if word in options.VALUED:
             next(words, None)
     return None
 

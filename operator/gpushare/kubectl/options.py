@@ -13,14 +13,16 @@ KUBECTL = {
     "as": "user to impersonate",
 }
 """Options that go to kubectl as they are."""
-VALUED = (*KUBECTL, "system-namespace")
+VALUED = ("-n", *(f"--{name}" for name in (*KUBECTL, "namespace", "system-namespace")))
 """Options before a command that take the next word, where it is not written behind `=`."""
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:
+    """What stands before or behind the command, and may stand where it says nothing, as with kubectl."""
     group = parser.add_argument_group("as in kubectl")
     for name, text in KUBECTL.items():
         group.add_argument(f"--{name}", default=argparse.SUPPRESS, help=text)
+    group.add_argument("-n", "--namespace", default=argparse.SUPPRESS, help="default: that of the context")
     group.add_argument(
         "--system-namespace",
         metavar="NAMESPACE",
@@ -29,11 +31,8 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_namespace(parser: argparse.ArgumentParser, *, all_of_them: bool) -> None:
-    """`all_of_them`: the command can look at all namespaces, too."""
-    parser.add_argument("-n", "--namespace", help="default: that of the context")
-    if all_of_them:
-        parser.add_argument("-A", "--all-namespaces", action="store_true", help="look at all namespaces")
+def add_all_namespaces(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="look at all namespaces")
 
 
 def add_output(parser: argparse.ArgumentParser, *, names: bool, watch: bool, tables: bool = True) -> None:

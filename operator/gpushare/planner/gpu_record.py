@@ -100,7 +100,8 @@ def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment:
 def moves_counts_alone(before: GpuNode, after: GpuNode) -> bool:
     """Tells whether two states of a GpuNode differ in nothing but which slots are held, where nothing waits for that.
 
-    In a fleet that is as planned they lead to the same plan, but for the slots in use in the status of a share.
+    In a fleet that is as planned they lead to the same plan, but for the slots in use in the status of a share, and
+    for what is said where more are held than offered.
     """
     if before.status.model_copy(update={"holders": []}) != after.status.model_copy(update={"holders": []}):
         return False

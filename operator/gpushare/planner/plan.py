@@ -81,9 +81,7 @@ def _moments(
     for rollout in rolling.values():
         yield from again_at(rollout)
     for summary in summarized.values():
-        started = summary.starting_until
-        if started is not None:
-            yield started
+        yield from (moment for moment in (summary.starting_until, summary.changing_until) if moment is not None)
     for name, items in planned.items():
         if items is index.facts[name].settled:
             continue

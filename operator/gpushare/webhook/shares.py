@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpushare.api.conditions import ConditionType
-from gpushare.api.gpushare import GpuShare
+from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
 from gpushare.grant.model import context_need_mib, contexts_take
@@ -48,7 +48,7 @@ def validate_share(new: dict[str, Any], old: dict[str, Any] | None) -> Answer:
     status = mapped(new, "status")
     if share.whole:
         return Admitted()
-    return Admitted(warnings=tuple(_warnings(share, status.get("gpuMemoryMib") or _LARGEST_GPU_MIB)))
+    return Admitted(warnings=tuple(_warnings(share, status.get("gpuMemoryMib") or 0)))
 
 
 def delete_share(share: dict[str, Any]) -> Admitted:
@@ -138,15 +138,20 @@ def _label_problems(where: str, key: str, values: list[str]) -> Iterator[str]:
             )
 
 
-def _warnings(share: GpuShare, largest_mib: int) -> Iterator[str]:
-    """`largest_mib`: of the largest GPU that the share has, or that there is."""
-    memory = share.clients.memory
+def _warnings(share: GpuShare, own_mib: int) -> Iterator[str]:
+    """`own_mib`: of the largest GPU that the share has, 0 where it has none."""
+    memory, largest_mib = share.clients.memory, own_mib or _LARGEST_GPU_MIB
     clients = 1 if share.by_claims else share.clients.per_gpu
-    if not memory.overcommit and clients * share.memory_default_mib > largest_mib:
+    if not memory.overcommit and clients * share.memory_default_mib + CONTEXT_RESERVE_MIB > largest_mib:
         product = "" if share.by_claims else f" for each of {clients} clients"
+        what = (
+            "no GPU of this share fits any more: all leave it, no further pod gets a part of one, and clients that run"
+            " go on until they end; lower it, lower perGpu, or set memory.overcommit"
+        )
         yield (
             f"spec.clients.memory.default: {quoted(memory.default)}{product} is more than the"
-            f" {format_mib(largest_mib)} of a GPU; GPUs that have less memory are not taken"
+            f" {format_mib(largest_mib)} of a GPU leave beside {CONTEXT_RESERVE_MIB}Mi of MPS itself;"
+            f" {what if own_mib else 'GPUs that have less memory are not taken'}"
         )
     if share.memory_max_mib > share.memory_default_mib and not (memory.overcommit or share.by_claims):
         yield (

@@ -163,14 +163,16 @@ def test_an_unavailable_image_stops_the_rollout_and_the_last_resumes_it(harness:
 def test_priority_and_limits_change_on_the_live_daemon_for_new_clients(harness: Harness) -> None:
     with harness.share("live", per_node=1) as share, harness.namespace() as tenant:
         (name,) = tenant.neighbours("live", 1)
-        before = uid(harness, share)
+        before, since = uid(harness, share), share.condition()["lastTransitionTime"]
         clients = {"perGpu": 8, "threads": {"default": 10, "max": 20}, "memory": {"default": "4Gi"}}
         share.apply(per_node=1, clients=clients | {"priority": "BelowNormal"})
+        new = "20% of the SMs and 4096Mi per process, priority BelowNormal for new clients"
+        wait_until("the limits are in force", lambda: share.condition("LimitsEnforced")["message"].startswith(new), 60,
+                   lambda: share.get()["status"])  # fmt: skip
         share.wait_ready()
-        assert (
-            "20% of the SMs and 4096Mi per process, priority BelowNormal"
-            in share.condition("LimitsEnforced")["message"]
-        )
+        assert share.condition()["lastTransitionTime"] == since, "it was Ready all the time"
+        own, told = share.get()["metadata"]["uid"], harness.kubectl.items("events", "--namespace=default")
+        assert not [it for it in told if it["type"] == "Warning" and it["involvedObject"].get("uid") == own]
         daemon = next(it for it in harness.gpu_node()["status"]["daemons"] if it["share"] == "live")
         assert daemon["currentLimits"] == {"threads": 20, "memoryMib": 4096, "priority": 1}
         tenant.start(tenant.pod("new", "live", "limits"))

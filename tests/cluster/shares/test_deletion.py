@@ -3,7 +3,8 @@
 import pytest
 
 from localcluster.kubectl import CommandError
-from tests.cluster.harness import NODE, Harness, Tenant, wait_until
+from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
+from tests.cluster.tools.test_kubectl import plugin
 
 
 def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness: Harness) -> None:
@@ -14,6 +15,7 @@ def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness:
                    lambda: share.condition())  # fmt: skip
         with pytest.raises(CommandError, match="being deleted"):
             tenant.start(tenant.pod("late", "leaving", "limits"))
+        says_what_serves_still(harness, share)
         tenant.go_on([name])
 
         tenant.delete_pods(name)
@@ -26,6 +28,19 @@ def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness:
         labels = harness.kubectl.get("node", NODE)["metadata"]["labels"]
         assert not [label for label in labels if label.startswith("share.gpushare.dev/")]
         assert harness.capacity("leaving") == 0
+
+
+def says_what_serves_still(harness: Harness, share: Share) -> None:
+    """Conditions and `status` while GPUs with clients leave the share."""
+    wait_until("daemons are said to serve", lambda: share.condition("DaemonsReady")["reason"] == "Draining", 30,
+               lambda: share.get()["status"])  # fmt: skip
+    assert "serve the clients that run" in share.condition("DaemonsReady")["message"]
+    enforced = share.condition("LimitsEnforced")
+    assert (enforced["status"], enforced["reason"]) == ("True", "LimitsInForce")
+    assert "for the clients that run" in enforced["message"]
+    lines = [line.split() for line in plugin(harness, "status").stdout.splitlines()]
+    busy = [line for line in lines if line[:1] == [NODE] and share.name in line and line[-1] != "0"]
+    assert {line[-2] for line in busy} == {"Draining"}
 
 
 def test_a_deleted_share_with_maxwait_ends_its_clients_in_order_and_goes(harness: Harness) -> None:

@@ -119,6 +119,17 @@ def test_a_share_that_the_webhook_refuses_is_refused_by_plan_in_its_words(harnes
     assert "spec.gpus.products[0]" in done.stderr
 
 
+def test_why_counts_pods_rather_than_what_was_reported_of_them(harness: Harness) -> None:
+    """A burst fills a share within a moment; its status follows many seconds later."""
+    with harness.share("burst", per_node=1, per_gpu=4), harness.namespace() as tenant:
+        for count in range(5):
+            tenant.start(tenant.pod(f"burst-{count}", "burst", "depart"))
+        wait_until("four are placed", lambda: sum("nodeName" in pod["spec"] for pod in tenant.pods()) == 4)
+        last = next(pod["metadata"]["name"] for pod in tenant.pods() if "nodeName" not in pod["spec"])
+        answer = why(harness, tenant, last, "it waits for a slot")
+        assert answer["sentence"] == "it waits for a slot of share burst: all 4 are held, on 1 GPUs"
+
+
 def test_why_and_describe_name_what_holds_a_pod_back_and_where_that_stands(harness: Harness) -> None:
     with harness.share("tight", per_node=1, per_gpu=2), harness.namespace() as tenant:
         first, second = tenant.neighbours("tight", 2)

@@ -43,6 +43,9 @@ def test_status_imports_nothing_slow(tmp_path: Path) -> None:
         (["status"], "status"),
         (["--context", "status", "top"], "top"),
         (["--context=status", "top", "-n", "plan"], "top"),
+        (["-n", "status", "why", "app"], "why"),
+        (["--namespace", "status", "why", "app"], "why"),
+        (["--namespace=status", "-nplan", "why", "app"], "why"),
         (["--version"], None),
     ],
 )
@@ -56,6 +59,27 @@ def test_options_of_kubectl_are_taken_before_and_after_the_command(tmp_path: Pat
     runs = [line for line in stand_in.asked(tmp_path) if line.startswith(("proxy", "config"))]
     assert len(runs) == 2
     assert all("--context=a --kubeconfig=b" in line for line in runs)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-n", "ml", "events"], ["events", "-n", "ml"], ["-nml", "events"], ["--namespace=ml", "events"],
+        ["-n", "other", "events", "--namespace", "ml"],
+    ],
+)  # fmt: skip
+def test_a_namespace_is_taken_before_and_after_the_command(tmp_path: Path, arguments: list[str]) -> None:
+    environment = stand_in.on_path(stand_in.make(tmp_path, {"GET /api/v1/namespaces/ml": (200, {"metadata": {}})}))
+    assert plugin(*arguments, **environment).returncode == 0
+    assert any(line.startswith("GET /api/v1/namespaces/ml/events") for line in stand_in.asked(tmp_path))
+
+
+@pytest.mark.parametrize("command", sorted(program.COMMANDS))
+def test_every_command_takes_kubectls_namespace(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program.main(["-n", "ml", command, "--help"])
+    assert ended.value.code == 0
+    assert "--namespace" in capsys.readouterr().out
 
 
 def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -131,6 +131,17 @@ def test_more_contexts_than_older_drivers_take_warn() -> None:
         ),
         (spec(clients={"perGpu": 8, "memory": {"default": "16Gi"}}), {"gpuMemoryMib": 81559}, "81559Mi of a GPU"),
         (
+            spec(clients={"perGpu": 8, "memory": {"default": "16Gi"}}),
+            {"gpuMemoryMib": 81559},
+            "no GPU of this share fits any more",
+        ),
+        (
+            spec(clients={"perGpu": 8, "memory": {"default": "10Gi"}}),
+            {"gpuMemoryMib": 80 * 1024 + 511},
+            "beside 512Mi of MPS itself",
+        ),
+        (spec(clients={"perGpu": 8, "memory": {"default": "10Gi"}}), {"gpuMemoryMib": 80 * 1024 + 512}, None),
+        (
             spec(clients={"memory": {"default": "512Gi"}}, delivery="ResourceClaim"),
             {},
             '"512Gi" is more than the 288Gi',

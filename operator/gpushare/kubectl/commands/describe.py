@@ -2,7 +2,7 @@
 
 import argparse
 
-from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, NODES, PODS
+from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, LEASES, NODES, PODS
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed, optional
 from gpushare.kubectl.commands.pods import AboutPod
@@ -22,7 +22,6 @@ CLUSTER_SCOPED = "default"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", metavar="KIND", help="share, node or pod; also KIND/NAME in one word")
     parser.add_argument("name", metavar="NAME", nargs="?")
-    options.add_namespace(parser, all_of_them=False)
     options.add_output(parser, names=False, watch=False, tables=False)
 
 
@@ -38,18 +37,22 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
 
 def _share(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     shares, nodes, pods = cluster.items(GPU_SHARES), cluster.items(GPU_NODES), cluster.items(PODS)
+    leases = cluster.items(LEASES, args.system_namespace)
     events = cluster.items(CORE_EVENTS, CLUSTER_SCOPED, fieldSelector=f"involvedObject.name={name}")
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.api.gpushare import GpuShare
     from gpushare.kubectl.views.describe import describe_share
+    from gpushare.kubectl.views.events import of_object
+    from gpushare.kubectl.views.leases import operator_silence
     from gpushare.kubectl.views.moments import now
     from gpushare.kubectl.views.objects import read
 
     known = {share.name: share for share in read(GpuShare, installed(shares))}
     if name not in known:
         raise unknown("GpuShare", name, known)
-    own = [event for event in optional(events) or () if (event.get("involvedObject") or {}).get("kind") == "GpuShare"]
-    return describe_share(known[name], read(GpuNode, installed(nodes)), optional(pods), own, now())
+    own = of_object(optional(events) or (), "GpuShare", known[name].metadata.uid)
+    silence = operator_silence(optional(leases) or (), cluster.time())
+    return describe_share(known[name], read(GpuNode, installed(nodes)), optional(pods), own, now(), silence)
 
 
 def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
@@ -57,6 +60,7 @@ def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
     events = cluster.items(CORE_EVENTS, CLUSTER_SCOPED, fieldSelector=f"involvedObject.name={name}")
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
     from gpushare.kubectl.views.describe import describe_node
+    from gpushare.kubectl.views.events import of_object
     from gpushare.kubectl.views.moments import now
     from gpushare.kubectl.views.objects import read
 
@@ -69,7 +73,7 @@ def _node(cluster: Cluster, args: argparse.Namespace, name: str) -> Report:
                 "looks for the reason"
             )
         raise unknown("node", name, [*known, *gpu_nodes_by_name])
-    own = [listed for listed in optional(events) or () if (listed.get("involvedObject") or {}).get("kind") == "GpuNode"]
+    own = of_object(optional(events) or (), "GpuNode", gpu_nodes_by_name[name].metadata.uid)
     return describe_node(gpu_nodes_by_name[name], own, now())
 
 

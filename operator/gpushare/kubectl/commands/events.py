@@ -12,7 +12,7 @@ CLUSTER_SCOPED = "default"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_namespace(parser, all_of_them=True)
+    options.add_all_namespaces(parser)
     parser.add_argument("--for", dest="about", metavar="KIND/NAME", default="", help="such as pod/app or gpushare/x")
     parser.add_argument("--types", choices=("Warning",), help="Warning: no others")
     options.add_output(parser, names=False, watch=True)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from gpushare.kubectl.views.pods.why import WhyAnswer
 
 
+PLACED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+"""Selects the pods for which a node has room set aside."""
+
+
 class AboutPod:
     """`name`: of a pod or, where there is none of that name, of what makes pods: its pod that does not run, if any."""
 
@@ -44,10 +48,13 @@ class AboutPod:
         events = self._cluster.items(
             CORE_EVENTS, self.namespace, fieldSelector=f"involvedObject.uid={pod['metadata']['uid']}"
         )
+        waits = not (pod.get("spec") or {}).get("nodeName")
+        placed = self._cluster.items(PODS, fieldSelector=PLACED) if waits else None
         shares = {share.name: share for share in read(GpuShare, optional(self._shares) or ())}
         nodes = read(GpuNode, optional(self._nodes) or ())
         claims, workloads = optional(self._claims) or (), optional(self._workloads) or ()
-        return PodFacts(pod, optional(events) or (), shares, nodes, claims, workloads)
+        known = optional(placed) if placed is not None else None
+        return PodFacts(pod, optional(events) or (), shares, nodes, claims, workloads, known)
 
     def unmade(self) -> "WhyAnswer":
         """Why there is no such pod. Raises WrongInputError where nothing says so."""

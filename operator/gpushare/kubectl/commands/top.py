@@ -20,7 +20,7 @@ NO_METRICS = "the agent serves no metrics (chart value metrics.enabled)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    options.add_namespace(parser, all_of_them=True)
+    options.add_all_namespaces(parser)
     parser.add_argument("--share", help="show clients of this GpuShare alone")
     options.add_output(parser, names=True, watch=True)
 

@@ -13,7 +13,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "pod", metavar="POD", help="a pod, or what makes pods, such as deployment/app: then its pod that does not run"
     )
-    options.add_namespace(parser, all_of_them=False)
     options.add_output(parser, names=False, watch=False, tables=False)
 
 

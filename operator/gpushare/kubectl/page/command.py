@@ -24,7 +24,6 @@ SECRET_BYTES = 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--namespace", help="show pods and events of this namespace alone; default: of all")
     parser.add_argument("--port", type=_port, default=0, help="port on 127.0.0.1; default: any that is free")
     parser.add_argument("--no-browser", action="store_true", help="print the address, and open no browser")
     parser.set_defaults(output="")

@@ -39,6 +39,7 @@ from gpushare.kubectl.rules.recommend.rules import recommend
 from gpushare.kubectl.rules.recommend.sureness import duration
 from gpushare.kubectl.views.objects import read
 from gpushare.kubectl.wrong import WrongInputError, require
+from gpushare.messages.wording import count_of
 
 DAY = 86400
 WINDOWS = range(3600, 90 * DAY + 1)
@@ -94,7 +95,10 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     gpus = known_gpus(nodes)
     if api is None:
         print(f"watching for {args.watch_seconds} s; --prometheus looks at days", file=sys.stderr, flush=True)
-        histories, unreached = watch_shares(cluster, args.system_namespace, shares, gpus, args.watch_seconds)
+        histories, unreached = watch_shares(
+            cluster, args.system_namespace, shares, gpus, args.watch_seconds, said=_progress
+        )
+        _progress("")
         if unreached:
             said = plain_lines(f"not reached, now and then or always: {'; '.join(unreached)}")
             print(said, file=sys.stderr, flush=True)
@@ -108,6 +112,13 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     return report_of(source, advised, unused, options.connection_flags(args))
 
 
+def _progress(line: str) -> None:
+    """On a terminal one line that changes, elsewhere a line each. An empty one ends it."""
+    live = sys.stderr.isatty()
+    if live or line:
+        print(f"\r{line}" if live and line else line, end="" if live and line else "\n", file=sys.stderr, flush=True)
+
+
 def _asked(
     api: PrometheusApi, shares: Sequence[GpuShare], gpus: dict[str, KnownGpu], window: int, now: float
 ) -> list[ShareHistory]:
@@ -117,8 +128,13 @@ def _asked(
             "(docs/metrics.md), and is it the one of this cluster?"
         )
     pool = ThreadPoolExecutor(AT_ONCE)
+    histories = []
     try:
-        return [_history(api, pool, share, gpus, window, now) for share in shares]
+        for number, share in enumerate(shares, 1):
+            _progress(f"asking Prometheus about {duration(window)} of {number} of {count_of(len(shares), 'share')}")
+            histories.append(_history(api, pool, share, gpus, window, now))
+        _progress("")
+        return histories
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -15,6 +15,7 @@ from gpushare.kubectl.rules.recommend.history import ShareHistory
 
 GLANCE_SECONDS = 5.0
 MOST_GLANCES = 120
+PROGRESS_SECONDS = 5.0
 
 
 def watch_shares(
@@ -25,8 +26,11 @@ def watch_shares(
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    said: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[ShareHistory], list[str]]:
     """(history of each share, agents that were not reached at some time). `namespace`: of gpushare itself.
+
+    `said`: takes a line of progress, every PROGRESS_SECONDS.
 
     Raises UnreachableError where no agent answers.
     """
@@ -34,8 +38,12 @@ def watch_shares(
     watches = [ShareWatch(share) for share in shares]
     begin, started = time.time(), clock()
     unreached: set[str] = set()
+    told = 0.0
     for turn in range(int(seconds / step) + 1):
         sleep(max(0.0, started + turn * step - clock()))
+        if (passed := clock() - started) >= told + PROGRESS_SECONDS:
+            told = passed
+            said(f"{passed:.0f} of {seconds:.0f} s watched")
         glance = _glance(cluster, namespace, begin + clock() - started, unreached)
         for watch in watches:
             watch.add(glance)

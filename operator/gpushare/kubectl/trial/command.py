@@ -68,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_plan(parser)
     add_figures(parser, "the log")
     add_times(parser, START_SECONDS)
-    options.add_namespace(parser, all_of_them=False)
     options.add_output(parser, names=False, watch=False)
 
 

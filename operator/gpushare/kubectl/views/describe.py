@@ -58,9 +58,14 @@ NEIGHBOURS = (Column("GPU"), Column("NODE"), Column("SHARE"), Column("STATE"), C
 
 
 def describe_share(
-    share: GpuShare, nodes: Sequence[GpuNode], pods: Sequence[Pod] | None, events: Iterable[Object], at: datetime
+    share: GpuShare,
+    nodes: Sequence[GpuNode],
+    pods: Sequence[Pod] | None,
+    events: Iterable[Object],
+    at: datetime,
+    silence: str = "",
 ) -> Report:
-    """`pods`: of all namespaces; None where the user may not list them."""
+    """`pods`: of all namespaces; None where the user may not list them. `silence`: of the operator, if it is silent."""
     spec, state = share.spec, share.status
     short = short_uuids(gpu.uuid for node in nodes for gpu in node.status.gpus)
     waiting = [pod for pod in pods or () if _asks_for(pod, share.resource) and _waits(pod)]
@@ -71,6 +76,7 @@ def describe_share(
         ("Delivery:     ", spec.delivery.value),
         ("GPUs:         ", f"{state.summary or '0/0'} ready, {state.gpus.matching} match"),
         *_delivered(share),
+        *([("Operator:     ", silence)] if silence else []),
     ]
     if state.claims:
         rows.append(("Claims:       ", f"{state.claims.allocated} allocated, {state.claims.pending} pending"))

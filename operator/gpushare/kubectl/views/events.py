@@ -3,6 +3,7 @@
 Events are read in the core form, whose selectors name the object concerned.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
@@ -10,6 +11,10 @@ from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Column, Report, Row, Table
 from gpushare.kubectl.views.moments import age
 
+OWN_KINDS = ("GpuShare", "GpuNode")
+_REFUSED = re.compile(
+    r'webhook "[^"]*gpushare\.dev"|ValidatingAdmissionPolicy \'gpushare-[^\']*\'.* denied request', re.DOTALL
+)
 COLUMNS = (
     Column("NAMESPACE", dropped=2),
     Column("LAST", moving=True),
@@ -23,12 +28,14 @@ OF_AN_OBJECT = tuple(column for column in COLUMNS if column.name not in ("NAMESP
 
 
 def events(listed: Iterable[Object], at: datetime, *, warnings: bool = False, about: str = "") -> Report:
-    """`warnings`: these alone; `about`: the object alone, as kind/name. The oldest first, as kubectl has them."""
+    """`warnings`: these alone; `about`: the object alone, as kind/name, and none of that name before it. The oldest
+    first, as kubectl has them."""
     kept = sorted((event for event in listed if concerns_gpushare(event)), key=last_seen)
     if warnings:
         kept = [event for event in kept if event.get("type") == "Warning"]
     if about:
         kept = [event for event in kept if object_of(event) == about.lower()]
+        kept = [event for event in kept if _uid(event) in ("", _uid(kept[-1]))]
     data = [
         {
             "namespace": (event.get("involvedObject") or {}).get("namespace", ""),
@@ -59,9 +66,23 @@ def of_an_object(listed: Iterable[Object], at: datetime) -> list[Row]:
 
 
 def concerns_gpushare(event: Object) -> bool:
-    """Tells it by who recorded it, or by what it says: a refusal is an event of the object that could not make its
-    pod."""
-    return is_ours(event) or "gpushare" in str(event.get("message", ""))
+    """Tells it by who recorded it and what it is about, and a refusal, which is an event of the object that could not
+    make its pod, by who refused. What a message says besides, such as the name of an image, does not matter."""
+    about = (event.get("involvedObject") or {}).get("kind")
+    return is_ours(event) or about in OWN_KINDS or _REFUSED.search(str(event.get("message", ""))) is not None
+
+
+def of_object(listed: Iterable[Object], kind: str, uid: str) -> list[Object]:
+    """The events about this very object, not about an earlier one of its name. Empty `uid`: that is not known."""
+    return [
+        event
+        for event in listed
+        if (event.get("involvedObject") or {}).get("kind") == kind and (not uid or _uid(event) in ("", uid))
+    ]
+
+
+def _uid(event: Object) -> str:
+    return str((event.get("involvedObject") or {}).get("uid") or "")
 
 
 def is_ours(event: Object) -> bool:

@@ -16,6 +16,8 @@ from gpushare.kubectl.wrong import WrongInputError
 
 Model = TypeVar("Model", bound=ApiModel)
 
+DRAINING = "Draining"
+
 
 def read(model: type[Model], items: Iterable[Object]) -> list[Model]:
     """Raises WrongInputError for an object that this release cannot read."""
@@ -51,12 +53,23 @@ def memory_limits(share: GpuShare) -> str:
 
 
 def gpu_state(gpu: Gpu, daemon: DaemonStatus | None, node: GpuNode) -> str:
-    """One word: Free, Lost, Unknown where the agent is silent, or the reason of the GPU's MPS daemon."""
+    """One word: Free, Lost, Unknown where the agent is silent, Draining while the GPU leaves its share, or the reason
+    of its MPS daemon."""
     if node.silence:
         return "Unknown"
     if gpu.lost:
         return "Lost"
-    return daemon.reason or "Unknown" if daemon else "Free"
+    if daemon is None:
+        return "Free"
+    return DRAINING if daemon.ready and is_leaving(daemon, node) else daemon.reason or "Unknown"
+
+
+def is_leaving(daemon: DaemonStatus, node: GpuNode) -> bool:
+    """Whether the GPU is to leave the share that its daemon serves. Where the operator has not said, it stays."""
+    if node.spec.assignments is None:
+        return False
+    assigned = next((item for item in node.spec.assignments if item.uuid == daemon.uuid), None)
+    return assigned is None or assigned.share != daemon.share or assigned.draining
 
 
 def is_true(obj: Mapping[str, Any], condition: str) -> bool:

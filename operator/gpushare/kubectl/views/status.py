@@ -1,12 +1,18 @@
 """`kubectl gpushare status`: shares, GPUs and the reasons of problems, on one screen."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
-from gpushare.api.conditions import MEMORY_PRESSURE, EventReason
+from gpushare.api.conditions import MEMORY_PRESSURE, EventReason, GpuReason
 from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.names import OPERATOR_LEASE
 from gpushare.api.quantity import format_mib
+from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
+from gpushare.kubectl.output.table import cell_text
+from gpushare.kubectl.views.leases import OPERATOR_SILENT, operator_silence, with_silent_agents
 from gpushare.kubectl.views.objects import gpu_state, ready_condition
 
 SHARES = (
@@ -39,24 +45,59 @@ BORROWERS = (
     Column("WHEN-FOUND"),
     Column("ENDS-AT"),
 )
+EPOCH = datetime.fromtimestamp(0, UTC)
 PROBLEMS = (Column("OBJECT"), Column("GPU", dropped=1), Column("REASON"), Column("MESSAGE", text=True))
 
 
-def status(shares: Sequence[GpuShare], nodes: Sequence[GpuNode]) -> Report:
+LAYOUTS = (
+    GpuReason.PER_NODE_REACHED,
+    GpuReason.PRODUCT_MISMATCH,
+    GpuReason.HELD_BY_SHARE,
+    GpuReason.HELD_BY_NVIDIA_PLUGIN,
+    GpuReason.HELD_BY_NVIDIA_DRA,
+    GpuReason.MIG_ENABLED,
+    GpuReason.COMPUTE_CAPABILITY_TOO_LOW,
+)
+"""Reasons for which somebody wants it so, or nobody can change it: no problem of a share that is Ready."""
+
+
+def status(
+    shares: Sequence[GpuShare], nodes: Sequence[GpuNode], leases: Sequence[Object] = (), at: datetime = EPOCH
+) -> Report:
+    """`leases`: of gpushare's own namespace, none where they cannot be read; `at`: when they were. What is held is
+    counted from the nodes' reports, for a share as for a GPU, so that all figures are of one moment."""
+    silence = operator_silence(leases, at)
+    current = with_silent_agents(nodes, leases, at) if silence else nodes
     short = short_uuids(gpu.uuid for node in nodes for gpu in node.status.gpus)
     sums = any(share.limits_memory is not None for share in shares)
+    held: Counter[str] = Counter()
+    for holder in (holder for node in nodes for holder in node.status.holders):
+        held[holder.share] += len(holder.slots)
+    problems = list(_problems(shares, current, short, silence))
     return Report(
-        {"shares": [share.wire() for share in shares], "nodes": [node.wire() for node in nodes]},
+        {
+            "shares": [share.wire() for share in shares],
+            "nodes": [node.wire() for node in nodes],
+            "problems": [
+                {"object": where, "gpu": cell_text(gpu, wide=True) if gpu else "", "reason": reason, "message": message}
+                for where, gpu, reason, message in problems
+            ],
+        },
         [
-            Table(SHARES, [_share(share) for share in shares], "no GpuShare; create one (examples/inference.yaml)"),
+            Table(
+                SHARES,
+                [_share(share, held[share.name], silence) for share in shares],
+                "no GpuShare; create one (examples/inference.yaml)",
+            ),
             Table(
                 (*GPUS, *(SUMS if sums else ())),
-                [row if sums else row[: len(GPUS)] for node in nodes for row in _gpus(node, short)],
+                [row if sums else row[: len(GPUS)] for node in current for row in _gpus(node, short)],
                 "no GPU that an agent reports",
             ),
             Table(BORROWERS, [row for node in nodes for row in borrowers(node, short)]),
-            Table(PROBLEMS, list(_problems(shares, nodes, short))),
+            Table(PROBLEMS, problems),
         ],
+        code=1 if problems else 0,
         names=[
             *(f"gpushare.gpushare.dev/{share.name}" for share in shares),
             *(f"gpunode.gpushare.dev/{node.name}" for node in nodes),
@@ -64,17 +105,17 @@ def status(shares: Sequence[GpuShare], nodes: Sequence[GpuNode]) -> Report:
     )
 
 
-def _share(share: GpuShare) -> Row:
+def _share(share: GpuShare, held: int, silence: str) -> Row:
     state, ready = share.status, ready_condition(share)
     return (
         share.name,
         state.summary or "0/0",
-        str(state.slots.used),
+        str(held),
         str(state.slots.total),
         state.threads,
         state.memory,
-        ready.status if ready else "Unknown",
-        ready.reason if ready else "",
+        ready.status if ready and not silence else "Unknown",
+        OPERATOR_SILENT if silence else ready.reason if ready else "",
     )
 
 
@@ -117,19 +158,36 @@ def borrowers(node: GpuNode, short: Mapping[str, Short]) -> Iterator[Row]:
         )
 
 
-def _problems(shares: Iterable[GpuShare], nodes: Iterable[GpuNode], short: Mapping[str, Short]) -> Iterator[Row]:
+def _problems(
+    shares: Iterable[GpuShare], nodes: Iterable[GpuNode], short: Mapping[str, Short], silence: str
+) -> Iterator[Row]:
+    """Each once: what a share only repeats of a node, or of its own condition, refers to that or is left out."""
+    of_nodes = [(f"node/{node.name}", *problem) for node in nodes for problem in node_problems(node)]
+    if silence:
+        yield f"lease/{OPERATOR_LEASE}", "", OPERATOR_SILENT, silence
     for share in shares:
         ready, where = ready_condition(share), f"gpushare/{share.name}"
-        if ready is not None and ready.status != "True":
-            yield where, "", ready.reason, ready.message
+        told = ""
+        if ready is not None and ready.status != "True" and not silence:
+            told = ready.message
+            yield where, "", ready.reason, _referring(told, of_nodes)
         for group in share.status.unavailable:
+            is_said = group.message in told or any(text and text in group.message for *_, text in of_nodes)
+            if group.reason in LAYOUTS or is_said:
+                continue
             count = f"{group.count} GPUs, such as: " if group.count > 1 else ""
             yield where, "", group.reason, count + group.message
         for waiting in share.status.claims.unplaced if share.status.claims else ():
             yield f"resourceclaim/{waiting.claim}", "", EventReason.CLAIM_PENDING, waiting.message
-    for node in nodes:
-        for uuid, reason, message in node_problems(node):
-            yield f"node/{node.name}", short.get(uuid, uuid), reason, message
+    for where, uuid, reason, message in of_nodes:
+        yield where, short.get(uuid, uuid), reason, message
+
+
+def _referring(message: str, of_nodes: Iterable[Row]) -> str:
+    for where, _, _, text in of_nodes:
+        if text:
+            message = message.replace(text, f"see {where}")
+    return message
 
 
 def node_problems(node: GpuNode) -> Iterator[Row]:

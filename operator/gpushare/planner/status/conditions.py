@@ -19,6 +19,7 @@ from gpushare.planner.status.share_summary import ShareSummary
 from gpushare.planner.waiting import awaited
 
 NAMES_SHOWN = 3
+KEPT = "those that run keep what they started with"
 MESSAGE_LENGTH = 2048
 """Bound of the API on a condition's message."""
 
@@ -77,10 +78,7 @@ def gpus_assigned(summary: ShareSummary) -> RefusalVerdict:
 def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
     kept = summary.kept
     if not kept:
-        message = "no GPU is assigned, so no daemon runs"
-        if leaving := _with_clients(summary):
-            message = f"{_on_nodes(leaving)} {are(len(leaving))} given back once no container holds a slot there"
-        return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, message)
+        return _daemons_that_leave(summary)
     silent, unready = kept.silent, summary.unready
     if silent and not unready:
         message = f"{len(silent)} of {count_of(len(kept), 'MPS daemon')} unknown; {_silence(silent)}"
@@ -95,7 +93,7 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
         if full:
             message += f"; {len(full)} with no room for another client; {_daemon_line(next(iter(full)))}"
         return _verdict(ConditionType.DAEMONS_READY, True, ShareReason.DAEMONS_READY, message)
-    worst = min(unready, key=_severity)
+    worst = _worst(unready)
     what = "whole GPU" if summary.share.whole else "MPS daemon"
     message = (
         f"{len(unready)} of {count_of(len(kept), what)} not ready; {_daemon_line(worst)}{_pod_line(summary, worst)}"
@@ -106,13 +104,41 @@ def daemons_ready(summary: ShareSummary) -> RefusalVerdict:
     return _verdict(ConditionType.DAEMONS_READY, False, reason, message)
 
 
+def _daemons_that_leave(summary: ShareSummary) -> RefusalVerdict:
+    """Of a share that keeps no GPU: the daemons of those that it gives back serve on until the last client ends."""
+    busy, left = _with_clients(summary), summary.held
+    unready = busy.where(lambda part: not part.serving, lambda record: not record.verified)
+    if not busy:
+        message = "no GPU is assigned, so no daemon runs"
+        if left:
+            ending = "" if summary.share.whole else ", and their MPS daemons end"
+            message = f"{_on_nodes(left)} {are(len(left))} given back: no container holds a slot there{ending}"
+        return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, message)
+    message = f"{_on_nodes(busy)} {are(len(busy))} given back once no container holds a slot there"
+    if summary.share.whole:
+        return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DRAINING, message)
+    if busy.silent:
+        return _unknown(ConditionType.DAEMONS_READY, f"{message}; {_silence(busy.silent)}")
+    if unready:
+        message = f"{message}; {len(unready)} of {count_of(len(busy), 'MPS daemon')} not ready; " + _daemon_line(
+            _worst(unready)
+        )
+        return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, message)
+    message = f"{count_of(len(busy), 'MPS daemon')} serve the clients that run, and take no others; {message}"
+    return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DRAINING, message)
+
+
 def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
     gpus = summary.kept or _with_clients(summary)
     if not gpus:
-        message = "no GPU is assigned, so nothing is enforced"
+        left = summary.held
+        what = f"no container holds a slot on {_on_nodes(left)}" if left else "no GPU is assigned"
+        message = f"{what}, so nothing is enforced"
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
     if summary.share.whole:
-        return _whole_limits(summary)
+        return _whole_limits(summary, gpus)
+    if not summary.kept:
+        return _limits_until_they_end(summary, gpus)
     desired = summary.share.process_limits
     wanted = limits_key(desired)
     lost = gpus.where(lambda part: DaemonReason.GPU_LOST in part.reasons, _is_lost)
@@ -130,21 +156,36 @@ def limits_enforced(summary: ShareSummary) -> RefusalVerdict:
     if not pending and silent:
         return _unknown(ConditionType.LIMITS_ENFORCED, _silence(silent))
     if not pending:
-        message = f"{_limits(desired)} on {_on_nodes(gpus)}"
+        message = f"{_limits(desired)} for new clients on {_on_nodes(gpus)}"
         if lost:
             message += f"; NVML does not reach {_on_nodes(lost)}"
+        message += f"; {KEPT}"
         return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
     first = next(iter(pending))
     now = _limits(first.current_limits) if first.current_limits else "nothing"
-    message = f"wanted are {_limits(desired)}; {first} has {now} in force; {len(pending)} of {len(gpus)} wait"
+    message = f"wanted are {_limits(desired)}; {first} has {now} in force; {len(pending)} of {len(gpus)} wait; {KEPT}"
     return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
 
 
-def _whole_limits(summary: ShareSummary) -> RefusalVerdict:
+def _limits_until_they_end(summary: ShareSummary, gpus: HeldGpus) -> RefusalVerdict:
+    """On GPUs that leave: what was wanted last stays in force, and what the spec says now concerns nobody there."""
+    if text := exceeded(summary):
+        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, text)
+    if gpus.silent:
+        return _unknown(ConditionType.LIMITS_ENFORCED, _silence(gpus.silent))
+    bare = gpus.where(lambda part: None in part.limits, lambda record: record.current_limits is None)
+    if bare:
+        message = f"{next(iter(bare))} has nothing in force; {len(bare)} of {len(gpus)} that are given back"
+        return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.LIMITS_PENDING, message)
+    message = f"for the clients that run on {_on_nodes(gpus)}: {KEPT}, until they end"
+    return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
+
+
+def _whole_limits(summary: ShareSummary, gpus: HeldGpus) -> RefusalVerdict:
     """Nothing bounds the container that has a GPU whole; that nobody else is on it is all there is to hold."""
     if text := exceeded(summary):
         return _verdict(ConditionType.LIMITS_ENFORCED, False, ShareReason.GRANTS_EXCEEDED, text)
-    message = f"a container has each of {_on_nodes(summary.kept)} for itself, so there is no limit to enforce"
+    message = f"a container has each of {_on_nodes(gpus)} for itself, so there is no limit to enforce"
     return _verdict(ConditionType.LIMITS_ENFORCED, True, ShareReason.LIMITS_IN_FORCE, message)
 
 
@@ -169,13 +210,24 @@ def ready(summary: ShareSummary, parts: tuple[RefusalVerdict, ...]) -> RefusalVe
         return _deleting(summary)
     for part in parts:
         # A client above its grant concerns the share's owner; the share itself works as specified.
-        if part.status != "True" and part.reason is not ShareReason.GRANTS_EXCEEDED:
+        if part.status != "True" and part.reason is not ShareReason.GRANTS_EXCEEDED and not _is_changing(summary, part):
             if summary.refused_writes:
                 message = f"{refused_sentences(summary.refused_writes)}; {part.reason}: {part.message}"
                 return _verdict(ConditionType.READY, False, ShareReason.WRITE_REFUSED, message)
             return RefusalVerdict(ConditionType.READY, part.status, part.reason, part.message)
-    assigned = parts[0]
-    return RefusalVerdict(ConditionType.READY, "True", ShareReason.READY, assigned.message)
+    message = parts[0].message
+    slots, offered = summary.held.slots, summary.kept.verified * summary.share.clients.per_gpu
+    if summary.kept and not summary.unready and slots > offered:
+        message += f"; {count_of(slots, 'slot')} {are(slots)} held, and {offered} offered: those who have one keep it"
+    return RefusalVerdict(ConditionType.READY, "True", ShareReason.READY, message[:MESSAGE_LENGTH])
+
+
+def _is_changing(summary: ShareSummary, part: RefusalVerdict) -> bool:
+    """Whether a share that was Ready only takes over other limits, which takes seconds and harms nobody."""
+    until = summary.changing_until
+    if part.status != "False" or summary.refused_writes or until is None or summary.now >= until:
+        return False
+    return part.reason is ShareReason.LIMITS_PENDING or part.type == ConditionType.DAEMONS_READY
 
 
 def _deleting(summary: ShareSummary) -> RefusalVerdict:
@@ -262,6 +314,10 @@ def _pod_line(summary: ShareSummary, record: GpuRecord) -> str:
     if entry is None or entry.pod is None:
         return "; it has no MPS pod yet; if that stays, kubectl gpushare check says why"
     return f"; MPS pod {entry.pod.name}: {entry.pod.trouble}" if entry.pod.trouble else ""
+
+
+def _worst(records: HeldGpus) -> GpuRecord:
+    return min(records, key=_severity)
 
 
 def _severity(record: GpuRecord) -> int:

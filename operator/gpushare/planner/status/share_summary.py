@@ -18,7 +18,7 @@ from gpushare.api.gpushare import (
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.planner.assign import Owners, deliverable
 from gpushare.planner.gpu_record import GpuRecord
-from gpushare.planner.held_gpus import HeldGpus, NodeGpus
+from gpushare.planner.held_gpus import HeldGpus, NodeGpus, limits_key
 from gpushare.planner.model import EPOCH, NodeView, RefusedWrite, Snapshot
 from gpushare.planner.rollout import Rollout
 from gpushare.planner.selection.fleet_index import FleetIndex, Selection
@@ -30,6 +30,8 @@ from gpushare.planner.status.refused import RefusedGpus, SelectedGpus, judged, p
 
 MESSAGE_LENGTH = 1024
 """Bound of the API on the message of a group of unavailable GPUs."""
+STARTS = ("", DaemonReason.PENDING, DaemonReason.STARTING, DaemonReason.LIMITS_NOT_IN_FORCE)
+"""What a daemon says on its way, also where it takes over other limits."""
 START_SECONDS = 120.0
 """So long MPS daemons may take to start, the download of their image included, before that is a problem."""
 
@@ -98,11 +100,41 @@ class ShareSummary:
         since = (_since(self, ConditionType.GPUS_ASSIGNED, "True"), _since(self, ConditionType.DAEMONS_READY, "False"))
         return max(since) + timedelta(seconds=START_SECONDS)
 
+    @property
+    def pending_limits(self) -> HeldGpus:
+        """The share's GPUs that report other limits than the spec has, or none, by agents that report."""
+        wanted = limits_key(self.share.process_limits)
+        settled = frozenset([wanted])
+        return self.kept.where(
+            lambda part: part.limits != settled and not part.node.silence,
+            lambda record: limits_key(record.current_limits) != wanted,
+        )
+
+    @property
+    def changing_until(self) -> datetime | None:
+        """When a share that is Ready will have taken too long to take over other limits; None: that is not all.
+
+        Counted from when its limits were in force last, as its conditions in the API say.
+        """
+        was_ready = any(
+            (condition.type, condition.status) == (ConditionType.READY, "True")
+            for condition in self.share.status.conditions
+        )
+        if not was_ready or not self.pending_limits or not all(_takes_limits_over(record) for record in self.unready):
+            return None
+        return _since(self, ConditionType.LIMITS_ENFORCED, "False") + timedelta(seconds=START_SECONDS)
+
+
+def _takes_limits_over(record: GpuRecord) -> bool:
+    if record.gpu is None or record.gpu.lost or record.daemon is None:
+        return False
+    return record.daemon.reason == DaemonReason.LIMITS_NOT_IN_FORCE
+
 
 def _starts(record: GpuRecord) -> bool:
     if record.gpu is not None and record.gpu.lost:
         return False
-    return record.daemon is None or record.daemon.reason in ("", DaemonReason.PENDING, DaemonReason.STARTING)
+    return record.daemon is None or record.daemon.reason in STARTS
 
 
 def _since(summary: ShareSummary, kind: ConditionType, status: str) -> datetime:

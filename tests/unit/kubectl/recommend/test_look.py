@@ -68,13 +68,15 @@ def done(value: Any) -> "Future[Any]":
 def test_a_minutes_watch_looks_every_five_seconds() -> None:
     clock = MovedClock()
     agents = TwoAgents(served(2, 0.5, 1), served(2, 0.5, 3), served(2, 0.5, 2), other="")
-    (found,), unreached = watch_shares(agents, "gpushare-system", [share()], GPUS, 60, clock, clock.sleep)
+    lines: list[str] = []
+    (found,), unreached = watch_shares(agents, "gpushare-system", [share()], GPUS, 60, clock, clock.sleep, lines.append)
+    assert [lines[0], lines[-1], len(lines)] == ["5 of 60 s watched", "60 of 60 s watched", 12]
     assert clock.slept == [0.0] + [5.0] * 12
     assert (found.end - found.begin, found.step, unreached) == (60.0, 5.0, [])
     assert found.clients is not None
     assert found.clients.samples == 13
     (advice,) = recommend(found).advice
-    assert (advice.change, advice.sure) == ("memory.default 3584Mi", Sureness.LOW)
+    assert (advice.change, advice.sure) == ("memory.default 12Gi", Sureness.LOW)
 
 
 def test_a_shorter_watch_recommends_nothing() -> None:

@@ -1,7 +1,13 @@
 """`kubectl gpushare status`: shares, GPUs and their problems."""
 
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.kubectl.views.status import status
+from gpushare.kubectl.views.status import LAYOUTS, status
 from tests.unit.kubectl.cluster_objects import LIMITS, SILENT, gpu_node, share, shown
 
 
@@ -89,3 +95,94 @@ def test_status_shows_reservations_borrowers_and_shortages() -> None:
     plain = shown(status([share()], [gpu_node("GPU-0", daemons=[daemon], holders=[holder])]))
     assert "RESERVED" not in plain
     assert "BORROWER" not in plain
+
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def lease(name: str, seconds: float) -> dict[str, Any]:
+    """A Lease that the API server stored last so many seconds before NOW, by a writer whose clock is wrong."""
+    stored = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "metadata": {"name": name, "managedFields": [{"time": "2026-01-01T00:00:00Z"}, {"time": stored}]},
+        "spec": {"renewTime": "2020-01-01T00:00:00.000000Z"},
+    }
+
+
+def serving(**more: Any) -> GpuNode:
+    daemon = {"uuid": "GPU-0", "share": "inference", "ready": True, "reason": "Ready", "desiredLimits": LIMITS}
+    holder = {"uuid": "GPU-0", "share": "inference", "slots": [0, 1, 2]}
+    return gpu_node("GPU-0", daemons=[daemon], holders=[holder], **more)
+
+
+def told(ready: str = "True", reason: str = "Ready", message: str = "", **more: Any) -> GpuShare:
+    condition = {"type": "Ready", "status": ready, "reason": reason, "message": message,
+                 "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+    return GpuShare.model_validate(share().wire() | {"status": {"conditions": [condition]} | more})
+
+
+def rows(text: str, of: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines() if line.startswith(of)]
+
+
+def test_a_share_holds_what_its_gpus_hold_whatever_its_status_says() -> None:
+    report = status([told(slots={"total": 8, "used": 14})], [serving()])
+    assert rows(shown(report), "inference")[0][2:4] == ["3", "8"]
+    assert rows(shown(report), "n1")[0][-1] == "3"
+    assert report.code == 0
+
+
+@pytest.mark.parametrize(
+    ("leases", "silent"),
+    [
+        ([], ""),
+        ([lease("n1", 500)], ""),
+        ([lease("gpushare-operator", 5), lease("n1", 500)], ""),
+        ([lease("gpushare-operator", 500)], "operator"),
+        ([lease("gpushare-operator", 500), lease("n1", 5)], "operator"),
+        ([lease("gpushare-operator", 500), lease("n1", 500)], "operator and agent"),
+    ],
+)
+def test_status_without_an_operator_is_a_problem_and_no_share_is_ready(
+    leases: list[dict[str, Any]], silent: str
+) -> None:
+    report = status([told()], [serving()], leases, NOW)
+    text = shown(report)
+    assert report.code == (1 if silent else 0)
+    assert ("Unknown" in rows(text, "inference")[0]) is bool(silent)
+    assert ("no Lease for 8m20s, since 2026-01-01T11:51:40Z" in text) is bool(silent)
+    assert ("no heartbeat for 8m20s" in text) is ("agent" in silent)
+    assert report.data["shares"][0]["status"]["conditions"][0]["status"] == "True", "data is what the API has"
+
+
+@pytest.mark.parametrize("reason", [*LAYOUTS, "ForeignComputeMode", "GpuLost"])
+def test_a_wanted_layout_is_no_problem_of_a_share(reason: str) -> None:
+    report = status([told(unavailable=[{"reason": reason, "count": 2, "message": "why"}])], [serving()])
+    assert report.code == (0 if reason in LAYOUTS else 1)
+    assert [item["reason"] for item in report.data["problems"]] == ([] if reason in LAYOUTS else [reason])
+
+
+def test_a_problem_is_listed_once_with_where_it_is() -> None:
+    said = "the control daemon does not answer"
+    daemon = {"uuid": "GPU-0", "share": "inference", "reason": "ControlTimeout", "message": said,
+              "desiredLimits": LIMITS}  # fmt: skip
+    unready = told(
+        "False", "DaemonNotReady", f"1 of 1 MPS daemon not ready; GPU GPU-0 of node n1: ControlTimeout: {said}"
+    )
+    text = shown(status([unready], [gpu_node("GPU-0", daemons=[daemon])]))
+    assert text.count(said) == 1
+    assert "GPU GPU-0 of node n1: ControlTimeout: see node/n1" in text
+    mode = {"reason": "ForeignComputeMode", "count": 2, "message": "GPU-0 is in compute mode Prohibited"}
+    refused = told("False", "GpusUnavailable", f"2 ForeignComputeMode: {mode['message']}", unavailable=[mode])
+    assert shown(status([refused], [gpu_node("GPU-0")])).count("compute mode Prohibited") == 1
+
+
+def test_a_gpu_that_leaves_its_share_is_draining() -> None:
+    for assignments, state in (
+        ([{"uuid": "GPU-0", "share": "inference"}], "Ready"),
+        ([{"uuid": "GPU-0", "share": "inference", "draining": True}], "Draining"),
+        ([], "Draining"),
+        (None, "Ready"),
+    ):
+        node = GpuNode.model_validate(serving().wire() | {"spec": {"assignments": assignments}})
+        assert rows(shown(status([told()], [node])), "n1")[0][-2] == state

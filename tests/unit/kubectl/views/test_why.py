@@ -7,7 +7,7 @@ import pytest
 
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
-from gpushare.kubectl.views.pods.pod import PodFacts
+from gpushare.kubectl.views.pods.pod import PodFacts, held_by_pods
 from gpushare.kubectl.views.pods.why import Stage, is_made_by, refused, report, unmade, why, worst_first
 from tests.unit.kubectl.cluster_objects import LIMITS, event, gpu_node, pod, share, shown
 
@@ -60,6 +60,20 @@ NO_SLOT = "0/3 nodes are available: 3 Insufficient gpushare.dev/inference."
         pytest.param(
             PodFacts(unscheduled(NO_SLOT), shares=with_status(slots={"total": 16, "used": 4})),
             Stage.SCHEDULER, "12 of 16 are free, but on no node that fits", "gpushare/inference", id="elsewhere",
+        ),
+        pytest.param(
+            PodFacts(unscheduled(NO_SLOT), shares=with_status(slots={"total": 2, "used": 0}, gpus={"ready": 1}),
+                     placed=[pod("b"), pod("c"), pod("d", asks="other")]),
+            Stage.SCHEDULER, "all 2 are held, on 1 GPUs", "gpushare/inference", id="full-and-not-reported-yet",
+        ),
+        pytest.param(
+            PodFacts(unscheduled(NO_SLOT), shares=with_status(slots={"total": 16, "used": 16}), placed=[pod("b")]),
+            Stage.SCHEDULER, ": 15 of 16 are free, but on no node that fits", "gpushare/inference", id="pods-count",
+        ),
+        pytest.param(
+            PodFacts(unscheduled(NO_SLOT), shares=with_status(slots={"total": 16, "used": 4})),
+            Stage.SCHEDULER, "by the share's status, which may be half a minute old, 12 of 16", "gpushare/inference",
+            id="a-count-that-is-not-of-now",
         ),
         pytest.param(
             PodFacts(unscheduled("0/3 nodes are available: 3 Insufficient cpu."), shares=with_status(**FULL)),
@@ -328,3 +342,61 @@ def test_while_a_pod_starts_warnings_of_all_writers_are_told_ours_first() -> Non
     ]
     answer = why(PodFacts(waiting("ContainerCreating"), events=events))
     assert "warnings are GateClosed: wait; Fine: really; Fine: all is well" in answer.sentence
+
+
+ASKS = {"resources": {"limits": {"gpushare.dev/inference": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "held"),
+    [
+        ({"containers": [ASKS, ASKS, {}]}, 2),
+        ({"containers": [ASKS], "initContainers": [ASKS]}, 1),
+        ({"containers": [ASKS], "initContainers": [ASKS | {"restartPolicy": "Always"}]}, 2),
+        ({"containers": [{}], "initContainers": [ASKS | {"restartPolicy": "Always"}, ASKS]}, 2),
+        ({"containers": []}, 0),
+    ],
+)
+def test_slots_of_pods_are_counted_as_the_scheduler_counts_them(spec: dict[str, Any], held: int) -> None:
+    facts = PodFacts(pod(), shares=with_status(), placed=[pod(spec=spec)])
+    assert held_by_pods(facts, facts.shares["inference"]) == held
+
+
+TEMPLATED = pod(asks="", spec={"containers": [], "resourceClaims": [
+    {"name": "gpu", "resourceClaimTemplateName": "small.mixed"}]})  # fmt: skip
+QUOTA = (
+    'PodResourceClaim gpu: failed to create ResourceClaim: resourceclaims "app-gpu-x" is forbidden: exceeded quota: '
+    "gpus, requested: 1, used: 8, limited: 8"
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "words", "hint"),
+    [
+        ([], "its ResourceClaim of template small.mixed is not made yet", ""),
+        ([event("FailedResourceClaimCreation", QUOTA, reportingComponent="resource_claim")],
+         "cannot be made: PodResourceClaim gpu: failed", "kubectl describe resourcequota -n ml"),
+        ([event("FailedResourceClaimCreation", "was refused", reportingComponent="resource_claim")],
+         "cannot be made: was refused", "ResourceClaimTemplate small.mixed"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_cannot_be_made_is_why_the_scheduler_waits(events: list[Any], words: str, hint: str) -> None:
+    answer = why(PodFacts(TEMPLATED, events=events))
+    assert words in answer.sentence
+    assert hint in answer.hint
+    assert answer.stage is Stage.ADMISSION
+
+
+def test_a_pods_own_events_are_said_where_its_status_says_nothing() -> None:
+    told = event("NetworkNotReady", "no network", reportingComponent="somebody")
+    answer = why(PodFacts(pod(), events=[told], shares=with_status()))
+    assert answer.sentence.endswith("has not looked at it yet; NetworkNotReady: no network")
+
+
+def test_a_claim_on_a_share_without_gpus_is_told_why_it_has_none() -> None:
+    waits = unscheduled("cannot allocate all claims", asks="", spec={"containers": [], "resourceClaims": [
+        {"name": "gpu", "resourceClaimName": "part"}]})  # fmt: skip
+    not_ready = {"type": "Ready", "status": "False", "reason": "NoMatchingNodes", "message": "no node",
+                 "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+    answer = why(PodFacts(waits, claims=[CLAIM], shares=with_status(conditions=[not_ready])))
+    assert answer.sentence == "its claim waits for a GPU of share inference, which has none: NoMatchingNodes: no node"

@@ -35,7 +35,10 @@ def test_a_share_whose_daemons_are_verified_is_ready(make: Any) -> None:
     assert (counts.slots.total, counts.slots.used, counts.nodes) == (16, 3, 1)
     assert (counts.gpus.matching, counts.gpus.assigned, counts.gpus.ready, counts.gpus.draining) == (2, 2, 2, 0)
     assert (counts.gpu_memory_mib, counts.observed_generation) == (143155, 3)
-    assert told["LimitsEnforced"].message == "50% of the SMs and 16384Mi per process on 2 GPUs of node n1"
+    assert told["LimitsEnforced"].message == (
+        "50% of the SMs and 16384Mi per process for new clients on 2 GPUs of node n1; those that run keep what they "
+        "started with"
+    )
 
 
 def _sized(make: Any, memory_mib: int) -> GpuShare:
@@ -297,6 +300,78 @@ def test_a_deleted_share_is_enforced_as_long_as_it_has_clients(make: Any) -> Non
     assert (told["LimitsEnforced"].status, told["DaemonsReady"].status) == ("True", "False")
     assert "no daemon runs" not in told["DaemonsReady"].message
     assert "given back once no container holds a slot" in told["DaemonsReady"].message
+
+
+LEAVING: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "a deleted share": ({"deleting": True}, {"Ready": "Draining", "GpusAssigned": "Releasing"}),
+    "memory that no GPU has": (
+        {"clients": {"memory": {"default": "64Gi"}}},
+        {"Ready": "GpusUnavailable", "GpusAssigned": "GpusUnavailable"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("share", "reasons"), LEAVING.values(), ids=LEAVING)
+@pytest.mark.parametrize("clients", [True, False])
+def test_a_share_that_leaves_its_gpus_says_what_serves_still(
+    make: Any, share: dict[str, Any], reasons: dict[str, str], clients: bool
+) -> None:
+    node = make.node(
+        gpus=1,
+        assignments=[make.assigned("a", draining=True)],
+        daemons=[make.daemon("a")],
+        held={(0, "a"): [3, 4]} if clients else {},
+    )
+    told = make.told(make.plan(make.share(**share), node))
+    assert told["GpusAssigned"].reason == reasons["GpusAssigned"]
+    daemons, limits = told["DaemonsReady"], told["LimitsEnforced"]
+    if clients:
+        assert told["Ready"].reason == reasons["Ready"]
+        assert (daemons.reason, limits.status) == ("Draining", "True")
+        assert daemons.message.startswith("1 MPS daemon serve the clients that run, and take no others; 1 GPU of node")
+        assert limits.message == (
+            "for the clients that run on 1 GPU of node n1: those that run keep what they started with, until they end"
+        )
+    else:
+        assert "1 GPU of node n1 is given back: no container holds a slot there" in daemons.message
+        assert limits.message == "no container holds a slot on 1 GPU of node n1, so nothing is enforced"
+
+
+CHANGE = {"threads": {"default": 25, "max": 60}}
+READY, ENFORCED = _condition("Ready", "True", ASSIGNED_AT), _condition("LimitsEnforced", "True", ASSIGNED_AT)
+PENDING = _condition("LimitsEnforced", "False", UNREADY_AT)
+CHANGES: dict[str, tuple[float, list[dict[str, str]], dict[str, Any], str]] = {
+    "just changed": (0, [READY, ENFORCED], {}, "True"),
+    "the daemon takes them over": (1, [READY, PENDING], {"ready": False, "reason": "LimitsNotInForce"}, "True"),
+    "it lasts": (START_SECONDS, [READY, PENDING], {"ready": False, "reason": "LimitsNotInForce"}, "False"),
+    "no agent takes them up": (START_SECONDS, [READY, PENDING], {}, "False"),
+    "the daemon fails meanwhile": (1, [READY, PENDING], {"ready": False, "reason": "DaemonFailed"}, "False"),
+    "it was not ready before": (1, [PENDING], {"ready": False, "reason": "LimitsNotInForce"}, "False"),
+}
+
+
+@pytest.mark.parametrize(("seconds", "conditions", "daemon", "status"), CHANGES.values(), ids=CHANGES)
+def test_a_change_of_limits_leaves_a_share_ready_unless_it_lasts(
+    make: Any, seconds: float, conditions: list[dict[str, str]], daemon: dict[str, Any], status: str
+) -> None:
+    share = make.share(clients=CHANGE)
+    share = share.model_validate(share.model_dump() | {"status": {"conditions": conditions}})
+    node = make.node(
+        gpus=1, assignments=[make.assigned("a")], daemons=[make.daemon("a", **daemon)], held={(0, "a"): [1]}
+    )
+    now = parse_timestamp(UNREADY_AT) + timedelta(seconds=seconds)
+    decided = plan(Snapshot((share,), (node,), now=now))
+    told = make.told(decided)
+    assert told["Ready"].status == status
+    assert told["LimitsEnforced"].status == "False"
+    assert told["LimitsEnforced"].message.endswith("those that run keep what they started with")
+    if status == "True":
+        assert decided.again_at == now + timedelta(seconds=START_SECONDS - seconds), "it is looked at again"
+
+
+def test_more_slots_held_than_offered_are_explained(make: Any) -> None:
+    ready = make.told(make.plan(make.share(clients={"perGpu": 1}), _running(make)))["Ready"]
+    assert ready.message.endswith("3 slots are held, and 2 offered: those who have one keep it")
 
 
 @pytest.mark.parametrize(

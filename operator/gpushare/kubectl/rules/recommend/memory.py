@@ -4,6 +4,7 @@ Guarantees: a recommended default is above the most that any container with the 
 admits every amount that a container was granted in the history.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +12,14 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.grant.model import context_need_mib
 from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind, client_patch
-from gpushare.kubectl.rules.recommend.history import ContainerPast, ShareHistory
+from gpushare.kubectl.rules.recommend.history import ContainerPast, HistorySource, ShareHistory
 from gpushare.kubectl.rules.recommend.sureness import length, sureness_of, too_short
 from gpushare.kubectl.rules.trial.verdict import MEMORY_STEP_MIB, memory_for
 
 WORTH = 0.1
 """Part of the default below which less memory is not worth a change."""
+WATCH_STEP = 0.25
+"""Part of the default that a watch takes away at most: pods that were not there may ask for what is left."""
 FULL = 0.9
 """Part of a grant from which on a container may have taken all it found."""
 
@@ -38,8 +41,8 @@ def smaller_default(history: ShareHistory) -> tuple[list[Advice], list[str]]:
     saved = (default - wanted) * share.clients.per_gpu
     why = (
         f"none of {len(holders)} containers with the default was seen with more than {format_mib(most.memory_most)} "
-        f"({most.namespace}/{most.pod}; 95th percentile at most {format_mib(p95)}) in {length(history, seen)}; a tenth "
-        f"more is enough, and {format_mib(saved)} of each GPU become free to grant"
+        f"({most.namespace}/{most.pod}; 95th percentile at most {format_mib(p95)}) in {length(history, seen)}; "
+        f"{_bound(history, holders, wanted)}, and {format_mib(saved)} of each GPU become free to grant"
     )
     return [
         Advice(
@@ -82,20 +85,30 @@ def enough_memory(history: ShareHistory) -> int | None:
     wanted = max(
         memory_for(max(container.memory_most for container in holders)), least_memory(share, share.clients.threads.max)
     )
-    if _may_ask_for_more(share):
-        return wanted
+    if history.source is HistorySource.WATCH:
+        wanted = max(wanted, _in_steps(math.ceil(share.memory_default_mib * (1 - WATCH_STEP))))
     # Nobody may ask for more than the default, so that it must not fall below what is asked for.
-    default = share.memory_default_mib
-    return max(
-        [
-            wanted,
-            *(
-                container.granted
-                for container in history.containers
-                if container.granted and container.granted < default
-            ),
-        ]
-    )
+    asked = () if _may_ask_for_more(share) else _below_default(history)
+    return max([wanted, *(container.granted or 0 for container in asked)])
+
+
+def _below_default(history: ShareHistory) -> list[ContainerPast]:
+    """The containers that asked for less than the default."""
+    default = history.share.memory_default_mib
+    return [container for container in history.containers if container.granted and container.granted < default]
+
+
+def _bound(history: ShareHistory, holders: Sequence[ContainerPast], wanted: int) -> str:
+    """Why it should be `wanted`, and not less."""
+    share = history.share
+    if wanted == memory_for(max(holder.memory_most for holder in holders)):
+        return "a tenth more is enough"
+    if wanted == least_memory(share, share.clients.threads.max):
+        return f"{format_mib(wanted)} is what CUDA contexts at threads.max {share.clients.threads.max}% need"
+    asking = [container for container in _below_default(history) if container.granted == wanted]
+    if asking:
+        return f"{asking[0].namespace}/{asking[0].pod} asks for {format_mib(wanted)}, and nobody may ask for more"
+    return f"a watch lowers it by {WATCH_STEP:.0%} at most, since it sees no peak of another hour"
 
 
 def least_memory(share: GpuShare, threads: int) -> int:
@@ -103,7 +116,11 @@ def least_memory(share: GpuShare, threads: int) -> int:
     default below that of `threads.max`.
     """
     contexts = context_need_mib(threads) * share.clients.processes
-    return -(-contexts // MEMORY_STEP_MIB) * MEMORY_STEP_MIB
+    return _in_steps(contexts)
+
+
+def _in_steps(mib: int) -> int:
+    return -(-mib // MEMORY_STEP_MIB) * MEMORY_STEP_MIB
 
 
 def memory_patch(share: GpuShare, mib: int) -> dict[str, Any]:

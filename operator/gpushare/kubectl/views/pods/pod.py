@@ -10,7 +10,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.grant.environment import grant_from_environment
 from gpushare.kube.claims import allocation_results, requested_classes
-from gpushare.kube.pods import Pod, containers, environment, full_name, limits
+from gpushare.kube.pods import Container, Pod, containers, environment, full_name, limits
 from gpushare.kube.resources import Object
 from gpushare.messages.wording import count_of
 
@@ -18,7 +18,8 @@ from gpushare.messages.wording import count_of
 @dataclass(frozen=True, slots=True)
 class PodFacts:
     """`events`: of the pod; `claims`, `workloads`: the ResourceClaims and Kueue's Workloads of its namespace; `nodes`
-    and `workloads`: empty where they cannot be read."""
+    and `workloads`: empty where they cannot be read. `placed`: the pods of all namespaces that have a node and have not
+    ended; None where they are not known."""
 
     pod: Pod
     events: Sequence[Object] = ()
@@ -26,6 +27,7 @@ class PodFacts:
     nodes: Sequence[GpuNode] = ()
     claims: Sequence[Object] = ()
     workloads: Sequence[Object] = ()
+    placed: Sequence[Pod] | None = None
 
     @property
     def name(self) -> str:
@@ -66,6 +68,37 @@ def _shares_of(resource: str, facts: PodFacts) -> list[str]:
     )
 
 
+def held_by_pods(facts: PodFacts, share: GpuShare) -> int | None:
+    """The slots or whole GPUs of the share that pods hold, as the scheduler counts them; None where that is not known.
+
+    The resource of a slot is one share's alone; that of a whole GPU is it on the nodes where the share has GPUs.
+    """
+    nodes = {node.name for node in facts.nodes if any(daemon.share == share.name for daemon in node.status.daemons)}
+    if facts.placed is None or (share.whole and not nodes):
+        return None
+    return sum(
+        _asked_of(pod, share.resource)
+        for pod in facts.placed
+        if not share.whole or (pod.get("spec") or {}).get("nodeName") in nodes
+    )
+
+
+def _asked_of(pod: Pod, resource: str) -> int:
+    """How many of a resource the scheduler sets aside: init containers run before the others, sidecars beside all."""
+    spec = pod.get("spec") or {}
+    sidecars = most = 0
+    for container in spec.get("initContainers") or ():
+        amount = _amount(container, resource)
+        most = max(most, sidecars + amount)
+        sidecars += amount if container.get("restartPolicy") == "Always" else 0
+    return max(most, sidecars + sum(_amount(container, resource) for container in spec.get("containers") or ()))
+
+
+def _amount(container: Container, resource: str) -> int:
+    written = str(limits(container).get(resource, 0))
+    return int(written) if written.isdecimal() else 1
+
+
 def own_claims(facts: PodFacts) -> list[Object]:
     """The pod's claims for our devices."""
     status = {
@@ -79,6 +112,16 @@ def own_claims(facts: PodFacts) -> list[Object]:
         claim
         for claim in facts.claims
         if claim["metadata"]["name"] in wanted and any(map(names.parse_device_class, requested_classes(claim)))
+    ]
+
+
+def unmade_claims(facts: PodFacts) -> list[str]:
+    """The ResourceClaimTemplates of which the pod has no claim yet."""
+    made = {item["name"] for item in _listed(facts.pod, "status", "resourceClaimStatuses")}
+    return [
+        str(item["resourceClaimTemplateName"])
+        for item in _listed(facts.pod, "spec", "resourceClaims")
+        if item.get("resourceClaimTemplateName") and item["name"] not in made
     ]
 
 

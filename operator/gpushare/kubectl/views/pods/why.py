@@ -18,12 +18,24 @@ from gpushare.kubectl.output.report import Report, Sentences
 from gpushare.kubectl.views.events import is_ours, last_seen, object_of, reporter
 from gpushare.kubectl.views.objects import ready_condition
 from gpushare.kubectl.views.pods.kueue import QueueHold, eviction, hold, workload_named, workload_of
-from gpushare.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, findings, gpus, grants, own_claims
+from gpushare.kubectl.views.pods.pod import (
+    PodFacts,
+    asked_shares,
+    claim_shares,
+    findings,
+    gpus,
+    grants,
+    held_by_pods,
+    own_claims,
+    unmade_claims,
+)
 from gpushare.kubectl.views.pods.trouble import Trouble, trouble
 
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<said>.*)', re.DOTALL)
 _UNREACHED = re.compile(r'failed calling webhook "(?P<webhook>[^"]*gpushare\.dev)"')
 _GATE = re.compile(rf"unresolvable CDI devices .*?{re.escape(names.CDI_KIND)}=(?P<uuid>[A-Za-z0-9-]+)")
+CLAIM_FAILED = "FailedResourceClaimCreation"
+"""Reason of the event by which Kubernetes' controller says why a pod's claim is not there."""
 MOST_WARNINGS = 3
 _GENERATED = r"-([bcdfghjklmnpqrstvwxz2456789]+|[0-9]+)"
 """What Kubernetes appends: random characters, which form no words, or a number."""
@@ -192,9 +204,13 @@ def _unscheduled(facts: PodFacts, asked: Sequence[str], claims: Sequence[Object]
         (str(condition.get("message") or "") for condition in conditions if condition.get("type") == "PodScheduled"),
         None,
     )
+    if unmade_claims(facts):
+        return _claim_not_made(facts, source)
     if said is None:
         scheduler = (pod.get("spec") or {}).get("schedulerName", "default-scheduler")
-        return WhyAnswer(name, Stage.SCHEDULER, f"the scheduler {scheduler} has not looked at it yet", source)
+        warnings = _last_warnings(facts)
+        sentence = f"the scheduler {scheduler} has not looked at it yet{f'; {_told(warnings)}' if warnings else ''}"
+        return WhyAnswer(name, Stage.SCHEDULER, sentence, source)
     for claim in claims:
         if not allocation_results(claim):
             return _claim_pending(facts, claim, said)
@@ -215,15 +231,34 @@ def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
     if ready is not None and ready.status != "True" and not slots.total:
         sentence = f"{waits}, which has none, since it is not Ready: {ready.reason}: {ready.message}"
         return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, f"kubectl gpushare describe share {name}")
-    if slots.used >= slots.total:
+    counted = held_by_pods(facts, share)
+    held = slots.used if counted is None else counted
+    if held >= slots.total:
         where = "" if whole else f", on {share.status.gpus.ready} GPUs"
         sentence = f"{waits}: all {slots.total} are held{where}"
         more = "give the share more GPUs" if whole else "raise clients.perGpu"
         hint = f"end a pod that holds one (kubectl gpushare describe share {name}), or {more}"
         return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, hint)
-    free = slots.total - slots.used
-    sentence = f"{waits}: {free} of {slots.total} are free, but on no node that fits the pod: {said}"
+    old = "by the share's status, which may be half a minute old, " if counted is None else ""
+    sentence = f"{waits}: {old}{slots.total - held} of {slots.total} are free, but on no node that fits the pod: {said}"
     return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, f"kubectl gpushare describe share {name}")
+
+
+def _claim_not_made(facts: PodFacts, source: str) -> WhyAnswer:
+    """What Kubernetes' controller of claims says: the scheduler waits for it without a word."""
+    template = unmade_claims(facts)[0]
+    failures = [event for event in _last_warnings(facts) if event.get("reason") == CLAIM_FAILED]
+    if not failures:
+        sentence = f"its ResourceClaim of template {template} is not made yet"
+        return WhyAnswer(facts.name, Stage.ADMISSION, sentence, source)
+    said = str(failures[0].get("message"))
+    if "exceeded quota" in said:
+        hint = f"kubectl describe resourcequota -n {facts.pod['metadata']['namespace']} shows the quota: end a pod "
+        hint += "whose claim counts, or raise it; it is tried again by itself"
+    else:
+        hint = f"kubectl gpushare events -A, and ResourceClaimTemplate {template}; it is tried again by itself"
+    sentence = f"its ResourceClaim of template {template} cannot be made: {said}"
+    return WhyAnswer(facts.name, Stage.ADMISSION, sentence, f"{source}, event {CLAIM_FAILED}", hint)
 
 
 def _claim_pending(facts: PodFacts, claim: Object, said: str) -> WhyAnswer:
@@ -234,6 +269,14 @@ def _claim_pending(facts: PodFacts, claim: Object, said: str) -> WhyAnswer:
                 sentence = f"its claim fits on no GPU of share {share.name}: {waiting.message}"
                 hint = f"ask for less, or end a claim that holds it (kubectl gpushare describe share {share.name})"
                 return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, f"gpushare/{share.name}", hint)
+    for share in (facts.shares[name] for name in claim_shares([claim]) if name in facts.shares):
+        ready = ready_condition(share)
+        if not share.status.gpus.ready and ready is not None and ready.status != "True":
+            sentence = (
+                f"its claim waits for a GPU of share {share.name}, which has none: {ready.reason}: {ready.message}"
+            )
+            hint = f"kubectl gpushare describe share {share.name}"
+            return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, f"gpushare/{share.name}", hint)
     return WhyAnswer(facts.name, Stage.SCHEDULER, f"its claim is not allocated: {said}", f"resourceclaim/{full}")
 
 

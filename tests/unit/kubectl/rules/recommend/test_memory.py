@@ -90,6 +90,21 @@ def test_a_watch_is_a_glimpse() -> None:
         history(containers=[container(900)], source=HistorySource.WATCH, step=5.0, defaults=two_minutes)
     )
     assert advice.sure is Sureness.LOW
+    assert advice.change == "memory.default 12Gi", "README's own pod, which asks for as much, is admitted still"
+    assert "a watch lowers it by 25% at most" in advice.why
+
+
+@pytest.mark.parametrize(
+    ("containers", "words"),
+    [
+        ([container(5000)], "; a tenth more is enough, and"),
+        ([container(100)], "; 768Mi is what CUDA contexts at threads.max 100% need, and"),
+        ([container(180), container(180, 8192, "own")], "; ml/own asks for 8Gi, and nobody may ask for more, and"),
+    ],
+)
+def test_advice_says_why_it_is_not_less(containers: list[ContainerPast], words: str) -> None:
+    ((advice,), _) = smaller_default(history(containers=containers))
+    assert words in advice.why
 
 
 def test_a_full_grant_is_told_and_never_lowered() -> None:

@@ -1,0 +1,72 @@
+"""`kubectl gpushare events`: gpushare's own events and refusals, and nobody else's."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gpushare.kubectl.views.events import concerns_gpushare, events, of_object
+from tests.unit.kubectl.cluster_objects import event
+
+NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
+DENIED = "pods \"a\" is forbidden: ValidatingAdmissionPolicy '{}' with binding 'b' denied request: no"
+HOOK = 'Error creating: admission webhook "{}" denied the request: no'
+EVENTS: dict[str, tuple[Any, bool]] = {
+    "an agent's": (event("ClientTerminated", "in order"), True),
+    "a pull of an image of that name": (
+        event("Pulled", 'image "localhost/gpushare-workload:1" is there', type="Normal", reportingComponent="kubelet"),
+        False,
+    ),
+    "a failed pull of such an image": (
+        event("Failed", "gpushare/none:0: not found", reportingComponent="kubelet"), False
+    ),
+    "the scheduler's about a slot": (
+        event("FailedScheduling", "3 Insufficient gpushare.dev/inference", reportingComponent="default-scheduler"),
+        False,
+    ),
+    "somebody's about a share": (event("Synced", "by GitOps", "GpuShare/a", reportingComponent="argocd"), True),
+    "a refusal by the webhook": (
+        event("FailedCreate", HOOK.format("pods.gpushare.dev"), "Job/a", reportingComponent="job-controller"), True
+    ),
+    "a webhook that is not reached": (
+        event("FailedCreate", 'failed calling webhook "pods.gpushare.dev": EOF', reportingComponent="job-controller"),
+        True,
+    ),
+    "a refusal by another webhook": (
+        event("FailedCreate", HOOK.format("pods.kyverno.svc") + " gpushare", reportingComponent="job-controller"), False
+    ),
+    "a refusal by a policy of ours": (
+        event("FailedCreate", DENIED.format("gpushare-labels"), reportingComponent="job-controller"), True
+    ),
+    "a refusal by another's policy": (
+        event("FailedCreate", DENIED.format("no-gpushare"), reportingComponent="job-controller"), False
+    ),
+    "one of an old client": (
+        event("Pulled", "gpushare", reportingComponent="", source={"component": "kubelet"}), False
+    ),
+    "one of an old agent": (
+        event("GpuFault", "an Xid", reportingComponent="", source={"component": "gpushare-agent"}), True
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("listed", "shown"), EVENTS.values(), ids=EVENTS)
+def test_events_are_gpushares_by_writer_object_or_refusal(listed: Any, shown: bool) -> None:
+    assert concerns_gpushare(listed) is shown
+    assert len(events([listed], NOW).data["events"]) == int(shown)
+
+
+def about(uid: str, at: str) -> Any:
+    found = event("Ready", f"of {uid}", "GpuShare/a", at=at)
+    found["involvedObject"] |= {"uid": uid}
+    return found
+
+
+def test_events_of_a_deleted_predecessor_are_not_those_of_its_successor() -> None:
+    listed = [about("old", "2026-01-01T00:00:00Z"), about("new", "2026-01-01T00:30:00Z")]
+    shown = events(listed, NOW, about="gpushare/a").data["events"]
+    assert [line["message"] for line in shown] == ["of new"]
+    assert len(events(listed, NOW).data["events"]) == 2
+    assert of_object(listed, "GpuShare", "new") == listed[1:]
+    assert of_object(listed, "GpuNode", "new") == []
+    assert events([], NOW, about="gpushare/a").data["events"] == []
