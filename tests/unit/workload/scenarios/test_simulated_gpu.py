@@ -121,7 +121,9 @@ def test_a_service_that_is_asked_to_end_soon_reports_what_it_measured(start_clie
     service = start_client("serve", "--rate", "50", "--duration", "60")
     service.wait_for("started")
     status = service.terminate()
-    assert (status, service.lines[-1]["event"], service.lines[-1]["stopped"]) == (0, "measured", True)
+    measured, last = service.lines[-2:]
+    assert (measured["event"], measured["stopped"]) == ("measured", True)
+    assert (status, last["event"]) == (4, "stopped"), "a Job does not count it as done"
 
 
 def test_a_mixture_that_is_asked_to_end_leaves_no_process_soon(daemon: Start, start_client: Start) -> None:

@@ -8,7 +8,7 @@ ended all three neighbours; with it, none of 60 kills hurt a neighbour.
 
 Roles, one process each. `victim` runs kernels of a set length back to back and, by default, does not catch SIGTERM.
 `neighbour` runs short kernels, checks every result, catches SIGTERM and exits 0 unless a result was wrong. Run one
-victim beside neighbours on one GPU and kill the victim.
+victim beside neighbours on one GPU and kill the victim. Both exit 4 where they end before a given `--duration` is over.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from gpushare_workload.backend import Backend, GpuError, open_backend
 from gpushare_workload.backend.interface import TERMINATED_BY_DAEMON
 from gpushare_workload.events import JsonLines
 from gpushare_workload.gpus.grant import ContainerGrant
-from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.isolation import limits, neighbour
 
 NAME = "depart"
@@ -94,5 +94,9 @@ def _victim(backend: Backend, kernel_ms: float, end: float, events: JsonLines, s
         if error.code != TERMINATED_BY_DAEMON:
             raise
         events.emit("terminated", role="victim", kernels=kernels, code=error.code)
+        if time.monotonic() < end < float("inf"):
+            raise StoppedError("its CUDA contexts were terminated before --duration was over") from error
         return
+    if neighbour.is_interrupted(end, stop):
+        stop.check()
     events.emit("finished", role="victim", kernels=kernels)

@@ -39,7 +39,8 @@ def deadline(arguments: argparse.Namespace) -> float:
 def check_results(backend: Backend, arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     """Checks results for `--duration` or until a signal.
 
-    Raises WrongError for a wrong result, GpuError when another client's fault reaches this one.
+    Raises WrongError for a wrong result, GpuError when another client's fault reaches this one, StoppedError where a
+    signal came before `--duration` was over.
     """
     vectors = np.random.default_rng(arguments.seed).random((VECTORS, arguments.elements))
     expected: Vector = np.einsum("ij,ij->i", vectors, vectors)
@@ -55,4 +56,12 @@ def check_results(backend: Backend, arguments: argparse.Namespace, events: JsonL
             reported = time.monotonic()
             events.emit("progress", role="neighbour", checks=checks, wrong=0)
         stop.wait(PAUSE_SECONDS)
-    events.emit("finished", role="neighbour", checks=checks, wrong=0)
+    interrupted = is_interrupted(end, stop)
+    events.emit("progress" if interrupted else "finished", role="neighbour", checks=checks, wrong=0)
+    if interrupted:
+        stop.check()
+
+
+def is_interrupted(end: float, stop: Stop) -> bool:
+    """A program without a given end does what it is for until it is stopped."""
+    return stop.asked() and time.monotonic() < end < float("inf")

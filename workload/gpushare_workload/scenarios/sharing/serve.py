@@ -108,6 +108,7 @@ def run(
             service=percentiles(served.services),
             gpu_busy_percent=seen.busy_percent,
         )
+        stop.check()
 
 
 def poisson_arrivals(rate: float, seconds: float, seed: int) -> NDArray[np.float64]:

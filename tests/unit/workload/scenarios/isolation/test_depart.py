@@ -12,7 +12,7 @@ import pytest
 
 from gpushare_workload.backend.interface import GpuError
 from gpushare_workload.events import JsonLines, WrongError
-from gpushare_workload.processes.stopping import Stop
+from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.isolation import depart
 from tests.unit.workload.scenarios.isolation.fake_backend import FakeBackend
 
@@ -58,7 +58,29 @@ def test_a_neighbour_hit_by_a_fault_has_the_cuda_error() -> None:
 def test_a_victim_that_the_daemon_terminated_ends_in_good_order() -> None:
     backend = FakeBackend()
     backend.error = GpuError(810, "terminated")
-    assert run(backend, role="victim")[-1]["event"] == "terminated"
+    assert run(backend, role="victim", duration=0.0)[-1]["event"] == "terminated"
+
+
+@pytest.mark.parametrize("role", ["victim", "neighbour"])
+def test_work_that_is_interrupted_does_not_count_as_done(role: str) -> None:
+    command = [sys.executable, "-m", "gpushare_workload.cli", "run", "depart", "--backend", "numpy", "--role", role]
+    options = ["--report-every", "0.1", "--kernel-ms", "10", "--on-sigterm", "finish", "--duration", "300"]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["event"] == "started":
+            break
+    process.send_signal(signal.SIGTERM)
+    rest = [json.loads(line)["event"] for line in process.stdout]
+    assert (process.wait(timeout=20), rest[-1]) == (4, "stopped")
+    assert "finished" not in rest
+
+
+def test_a_victim_whose_contexts_end_early_has_not_done_its_work() -> None:
+    backend = FakeBackend()
+    backend.error = GpuError(810, "terminated")
+    with pytest.raises(StoppedError, match="before --duration was over"):
+        run(backend, role="victim", duration=300.0)
 
 
 def test_sigterm_ends_a_neighbour_cleanly_soon() -> None:
