@@ -39,6 +39,7 @@ VARIANTS = {
         "metrics.from[0].namespaceSelector.matchLabels.team=watchers",
         "metrics.podMonitor.enabled=true",
         "metrics.podMonitor.labels.release=prometheus",
+        "metrics.prometheusRule.labels.release=watch",
         "metrics.podMonitor.interval=1m",
         "metrics.prometheusRule.enabled=true",
         "metrics.prometheusRule.runbooks=https://wiki.example/gpushare/",

@@ -64,6 +64,7 @@ def test_alerts_keep_templates_and_point_to_runbooks() -> None:
     rules = [
         rule for group in named("everything", "PrometheusRule", "gpushare")["spec"]["groups"] for rule in group["rules"]
     ]
+    assert named("everything", "PrometheusRule", "gpushare")["metadata"]["labels"]["release"] == "watch"
     assert len(rules) > 10
     for rule in rules:
         url = rule["annotations"]["runbook_url"]
@@ -71,6 +72,15 @@ def test_alerts_keep_templates_and_point_to_runbooks() -> None:
     (down,) = [rule for rule in rules if rule["alert"] == "GpushareDown"]
     assert down["expr"] == f'up{{job="{NAMESPACE}/gpushare"}} == 0'
     assert "{{ $labels.pod }}" in down["annotations"]["description"]
+
+
+def test_by_default_the_usual_operator_selects_what_is_for_it() -> None:
+    """kube-prometheus-stack selects PodMonitors and rules by the label `release`: nothing says what it ignores."""
+    on = ("--set=metrics.podMonitor.enabled=true", "--set=metrics.prometheusRule.enabled=true")
+    rendered = helm("template", "g", str(CHART), *on).stdout
+    found = [item for item in yaml.safe_load_all(rendered) if item and item["apiVersion"].startswith("monitoring.")]
+    labels = {item["kind"]: item["metadata"]["labels"]["release"] for item in found}
+    assert labels == dict.fromkeys(("PodMonitor", "PrometheusRule"), "kube-prometheus-stack")
 
 
 def test_alerts_link_to_the_charts_home_or_to_nothing() -> None:

@@ -18,6 +18,8 @@ from gpushare.kube.pods import container_statuses, has_ended, is_running, limits
 from gpushare.messages.log_on_change import LogOnChange
 
 LOG = logging.getLogger(__name__)
+LASTING_SECONDS = 10.0
+"""A pod's status may be older than the kubelet's list by some seconds: only what lasts longer is worth a line."""
 
 
 def validate_listing(
@@ -96,6 +98,7 @@ class KubeletReader:
         self._clock = clock
         self._pods = pods
         self._whole = whole
+        self._failing_since: float | None = None
         self._believed = False
         """Whether `view` was accepted without knowing this node's pods."""
         self._problems = LogOnChange(LOG)
@@ -126,7 +129,11 @@ class KubeletReader:
 
     def _note(self, error: str) -> None:
         self.error = error
-        if error:
-            self._problems.log("no new view of the kubelet's slots: %s", error)
-        else:
+        if not error:
+            self._failing_since = None
             self._problems.clear(recovery="the kubelet's slots are known again")
+            return
+        if self._failing_since is None:
+            self._failing_since = self._clock()
+        if self._clock() - self._failing_since >= LASTING_SECONDS:
+            self._problems.log("no new view of the kubelet's slots: %s", error)

@@ -135,3 +135,18 @@ async def test_a_list_that_agrees_with_the_pods_stays() -> None:
     known, pods, source.listed = True, [pod(RUNNING)], []
     await reader.poll()
     assert reader.view is first
+
+
+async def test_a_list_that_lags_for_a_moment_is_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    source, now = Source(), [100.0]
+    reader = KubeletReader(source, lambda: now[0], lambda: [pod(RUNNING)])
+    for moment, lines in ((100.0, 0), (109.9, 0), (110.0, 1), (115.0, 1)):
+        now[0] = moment
+        await reader.poll()
+        assert "of 0 containers, but 1" in reader.error, "the condition says so at once"
+        assert sum("no new view" in record.message for record in caplog.records) == lines
+    source.listed = [HELD]
+    await reader.poll()
+    source.listed, now[0] = [], 200.0
+    await reader.poll()
+    assert sum("no new view" in record.message for record in caplog.records) == 1, "it counts anew"
