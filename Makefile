@@ -101,7 +101,14 @@ release: venv ## images, chart, plugin, bills of materials and checksums in dist
 
 .PHONY: demo
 demo: ## the whole path with simulated GPUs; KEEP=1 leaves the cluster up, KUBECONFIG uses yours
-	@test -n "$${KUBECONFIG:-}" || { $(LOCAL) doctor >/dev/null && $(LOCAL) estimate; }
+	@test -n "$${KUBECONFIG:-}" || { $(LOCAL) doctor >/dev/null && $(LOCAL) estimate && $(LOCAL) packages; }
+	@# Programs compute, images and Python packages are mostly loaded: beside one another they take as long as the first.
+	@test -n "$${KUBECONFIG:-}" || { \
+		trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+		$(LOCAL) build >/dev/null 2> >(cat >&2) & programs=$$!; \
+		$(LOCAL) images >/dev/null 2> >(cat >&2) & images=$$!; \
+		$(MAKE) --no-print-directory venv; \
+		wait $$images; wait $$programs; }
 	@$(MAKE) --no-print-directory venv
 	@$(BIN)/python -m localcluster.demo $(if $(KEEP),--keep)
 
