@@ -78,6 +78,8 @@ WORKLOADS = Resource("kueue.x-k8s.io", "v1beta2", "workloads")
 MUTATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
 VALIDATING_WEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations")
 POLICIES = Resource("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
+NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices")
 EVENTS = Resource("events.k8s.io", "v1", "events")
 CORE_EVENTS = Resource("", "v1", "events")
 """The same objects as the kubelet writes them, and the only form whose selectors name the object concerned."""

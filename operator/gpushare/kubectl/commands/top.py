@@ -16,6 +16,7 @@ from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.wrong import WrongInputError
 
 AGENTS = "app.kubernetes.io/name=gpushare,app.kubernetes.io/component=agent"
+LOOK = "`kubectl gpushare check` says whether a NetworkPolicy keeps the API server out"
 NO_METRICS = "the agent serves no metrics (chart value metrics.enabled)"
 
 
@@ -48,7 +49,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         try:
             return Scrape(node, answer.result())
         except (KubeError, UnreachableError) as error:
-            return Scrape(node, "", f"the agent was not reached: {error}")
+            return Scrape(node, "", not_reached(error))
 
     known()
     if all(answer is not None and _is_forbidden(answer) for _, answer in asked):
@@ -78,9 +79,17 @@ def _is_forbidden(asked: "Future[str]") -> bool:
 
 def metrics_of(cluster: Cluster, pod: Object) -> "Future[str] | None":
     """What an agent's pod serves; None where the agent serves none."""
-    containers = pod["spec"]["containers"]
-    ports = [port for container in containers for port in container.get("ports") or () if port.get("name") == "metrics"]
-    if not ports:
-        return None
-    metadata = pod["metadata"]
-    return cluster.proxied(metadata["namespace"], metadata["name"], ports[0]["containerPort"], "metrics")
+    port, metadata = metrics_port(pod), pod["metadata"]
+    return cluster.proxied(metadata["namespace"], metadata["name"], port, "metrics") if port else None
+
+
+def metrics_port(pod: Object) -> int:
+    """0: the agent serves none."""
+    ports = [port for container in pod["spec"]["containers"] for port in container.get("ports") or ()]
+    return next((port["containerPort"] for port in ports if port.get("name") == "metrics"), 0)
+
+
+def not_reached(error: Exception) -> str:
+    """Why an agent's figures are not known; with where to look, if that is not said in the error."""
+    answered = isinstance(error, KubeError) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+    return f"the agent was not reached: {error}" + ("" if answered else f"; {LOOK}")

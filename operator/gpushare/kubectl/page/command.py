@@ -7,15 +7,18 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
+from functools import partial
 
 from gpushare.kube.resources import GPU_SHARES, KubeError
 from gpushare.kubectl import options
 from gpushare.kubectl.api import ApiReader, through_kubectl
 from gpushare.kubectl.cluster import Cluster
 from gpushare.kubectl.commands.scope import chosen_namespace
+from gpushare.kubectl.commands.top import not_reached
 from gpushare.kubectl.failures import UnreachableError
 from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.page.cluster.follow import FollowedCluster, following
+from gpushare.kubectl.page.cluster.scrapes import AgentPod
 from gpushare.kubectl.page.serving.local import ADDRESS, serving
 from gpushare.kubectl.page.serving.pages import Pages
 from gpushare.kubectl.wrong import WrongInputError
@@ -41,9 +44,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     context = getattr(args, "context", None) or _current_context(cluster)
     with through_kubectl(options.connection_flags(args)) as api:
         _require_installed(api)
-        with following(
-            api, args.system_namespace, namespace, lambda agent: api.metrics(agent.namespace, agent.name, agent.port)
-        ) as followed:
+        with following(api, args.system_namespace, namespace, partial(_metrics, api)) as followed:
             secret, once = secrets.token_urlsafe(SECRET_BYTES), secrets.token_urlsafe(SECRET_BYTES)
             about = {"cluster": context, "namespace": namespace or "", "systemNamespace": args.system_namespace}
             try:
@@ -53,6 +54,13 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
             except OSError as error:
                 raise WrongInputError(f"--port {args.port}: {error.strerror or error}; choose another one") from None
     return Report({}, [])
+
+
+def _metrics(api: ApiReader, agent: AgentPod) -> str:
+    try:
+        return api.metrics(agent.namespace, agent.name, agent.port)
+    except (KubeError, UnreachableError) as error:
+        raise UnreachableError(not_reached(error)) from None
 
 
 def _pages(followed: FollowedCluster, about: dict[str, str], secret: str, once: str) -> Pages:

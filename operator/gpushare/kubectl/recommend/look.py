@@ -7,7 +7,7 @@ from gpushare.api.gpunode import Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.resources import PODS, KubeError
 from gpushare.kubectl.cluster import Cluster
-from gpushare.kubectl.commands.top import AGENTS, metrics_of
+from gpushare.kubectl.commands.top import AGENTS, LOOK, metrics_of
 from gpushare.kubectl.failures import UnreachableError
 from gpushare.kubectl.recommend.queries import KnownGpu
 from gpushare.kubectl.recommend.watch import Glance, ShareWatch, glance_of
@@ -60,7 +60,7 @@ def _glance(cluster: Cluster, namespace: str, at: float, unreached: set[str]) ->
         try:
             texts.append(answer.result())
         except (KubeError, UnreachableError) as error:
-            why = str(error)
+            why = f"{error}; {LOOK}"
             unreached.add(f"the agent of node {agent['spec'].get('nodeName', '')}")
     if not texts:
         raise UnreachableError(f"no agent was reached: {why}; --prometheus reads the history elsewhere")

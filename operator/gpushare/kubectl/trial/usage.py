@@ -11,7 +11,7 @@ from http import HTTPStatus
 from gpushare.api.quantity import MIB
 from gpushare.kube.resources import PODS, KubeError
 from gpushare.kubectl.cluster import Cluster
-from gpushare.kubectl.commands.top import AGENTS, NO_METRICS, metrics_of, right_to_metrics
+from gpushare.kubectl.commands.top import AGENTS, NO_METRICS, metrics_of, not_reached, right_to_metrics
 from gpushare.kubectl.failures import UnreachableError
 from gpushare.kubectl.trial.pods import CopyPod
 from gpushare.kubectl.views.top import USED
@@ -96,10 +96,10 @@ class AgentUsage:
             return usage_in(asked.result(), namespace, pods)
         except KubeError as error:
             forbidden = error.status == HTTPStatus.FORBIDDEN
-            why = f"that needs {right_to_metrics(self._system)}" if forbidden else f"the agent was not reached: {error}"
+            why = f"that needs {right_to_metrics(self._system)}" if forbidden else not_reached(error)
             raise UsageUnknownError(f"{NOT_MEASURED}{why}") from None
         except UnreachableError as error:
-            raise UsageUnknownError(f"{NOT_MEASURED}the agent was not reached: {error}") from None
+            raise UsageUnknownError(f"{NOT_MEASURED}{not_reached(error)}") from None
 
 
 def usage_in(metrics: str, namespace: str, pods: Collection[str]) -> UsageReading:

@@ -17,6 +17,7 @@ from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.kube.resources import CLAIMS_SINCE, Object
 from gpushare.kubectl.output.report import Report, Sentences
+from gpushare.kubectl.views.metrics_access import MetricsAccess
 from gpushare.kubectl.views.objects import is_true
 from gpushare.kubectl.views.pods.trouble import trouble
 from gpushare.kubectl.wrong import unknown
@@ -70,6 +71,9 @@ class Facts:
     shares: tuple[Object, ...] = ()
     failures: tuple[Object, ...] = ()
     namespace: str = "gpushare-system"
+    metrics: MetricsAccess | None = None
+    """None: no agent serves any, or you may not read them."""
+    metrics_port: int = 0
 
 
 def check(facts: Facts, node: str | None) -> Report:
@@ -104,6 +108,8 @@ def _cluster(facts: Facts) -> Iterator[CheckResult]:
         yield _part(MPS, facts)
     yield _webhook(facts.webhook)
     yield _policy(facts.policies)
+    if facts.metrics is not None:
+        yield _metrics(facts.metrics, facts.metrics_port)
     if facts.enforced not in ("", "privileged"):
         message = f'gpushare\'s namespace enforces "{facts.enforced}": agents and MPS pods need "privileged" there'
         yield CheckResult(Level.FAIL, "Pod Security", message)
@@ -207,6 +213,18 @@ def _policy(policies: tuple[str, ...] | None) -> CheckResult:
     if not ours:
         return CheckResult(Level.WARN, "policies", "none of gpushare's: RBAC alone limits what its parts may do")
     return CheckResult(Level.OK, "policies", f"{len(ours)} of gpushare's")
+
+
+def _metrics(access: MetricsAccess, port: int) -> CheckResult:
+    if not access.problem:
+        return CheckResult(Level.OK, "metrics", "the API server reaches those of the agents")
+    message = f"the API server does not reach the agent of node {access.node}, whom top, trial, recommend and ui ask: "
+    value = access.missing(port)
+    hint = (
+        "helm upgrade with --reuse-values and --set-json '" + value + "', where the API server's connections have that"
+    )
+    hint += " address; a managed one may have others"
+    return CheckResult(Level.WARN, "metrics", message + access.problem, hint if value else "")
 
 
 def _nodes(facts: Facts, wanted: str | None) -> Iterator[CheckResult]:

@@ -1,11 +1,13 @@
 """`kubectl gpushare check`: each obstacle is found and reported with what to do about it."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpushare.kubectl.views.check import Facts, check
+from gpushare.kubectl.views.metrics_access import MetricsAccess
 from gpushare.kubectl.wrong import WrongInputError
 from tests.unit.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, shown
 
@@ -232,3 +234,42 @@ def test_mps_pods_that_a_quota_refuses_are_told_beside_those_there_are(made: int
     facts = replace(SOUND, pods=pods, workloads=(owner,), failures=(failure,))
     told = ("1 of 2 pods of gpushare-mps-a-u cannot" if made else "no pod can") + " be made: exceeded quota: small"
     assert problems(facts) == [("FAIL", told)]
+
+
+MONITORING = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+PAGE = {"podSelector": {"matchLabels": {"app.kubernetes.io/component": "ui"}}}
+API_SERVER = [{"endpoints": [{"addresses": ["192.0.2.7"]}, {"addresses": ["2001:db8::7"]}]}]
+ADMITTED = [{"ipBlock": {"cidr": "192.0.2.7/32"}}, {"ipBlock": {"cidr": "2001:db8::7/128"}}]
+
+
+def access(*rules: dict[str, Any], slices: Any = API_SERVER, problem: str = "i/o timeout") -> MetricsAccess:
+    health = {"ports": [{"port": 8082}]}
+    policy = {"spec": {"ingress": [health, *({"ports": [{"port": 9408}], **rule} for rule in rules)]}}
+    return MetricsAccess("n1", problem, policy, slices)
+
+
+def test_metrics_that_the_api_server_reaches_are_in_order() -> None:
+    assert problems(replace(SOUND, metrics=MetricsAccess("n1"), metrics_port=9408)) == []
+
+
+def test_an_api_server_that_a_policy_keeps_out_is_told_with_the_value_to_set() -> None:
+    facts = replace(SOUND, metrics=access({"from": [MONITORING]}, {"from": [PAGE]}), metrics_port=9408)
+    [said] = [line for line in check(facts, None).data["checks"] if line["what"] == "metrics"]
+    assert (said["level"], "i/o timeout" in said["message"]) == ("warn", True)
+    value = said["hint"].split("'metrics.from=")[1].split("'")[0]
+    assert json.loads(value) == [MONITORING, *ADMITTED]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        MetricsAccess("n1", "refused"),
+        access(),
+        access({}),
+        access({"from": [MONITORING]}, slices=()),
+        access({"from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}, {"ipBlock": {"cidr": "2001:db8::/32"}}]}),
+    ],
+    ids=["no policy", "no rule", "open to all", "no addresses", "admitted"],
+)
+def test_a_policy_that_is_not_the_cause_is_not_blamed(seen: MetricsAccess) -> None:
+    assert seen.missing(9408) == ""
