@@ -25,6 +25,7 @@ def daemon_down(harness: Harness, share: Share) -> Iterator[None]:
         signal_in_node(harness, supervisor, "CONT")
 
 
+@pytest.mark.long
 @pytest.mark.takes(52)
 def test_a_daemon_that_takes_40_s_keeps_only_its_own_clients_waiting(harness: Harness) -> None:
     with harness.share("slow", per_node=1) as share, harness.namespace() as tenant:
