@@ -20,6 +20,7 @@ _RESOURCES = {
     "serviceaccount": (_CORE, "serviceaccounts", True),
     "node": (_CORE, "nodes", False),
     "daemonset": ("/apis/apps/v1", "daemonsets", True),
+    "deployment": ("/apis/apps/v1", "deployments", True),
     "job": ("/apis/batch/v1", "jobs", True),
     "lease": ("/apis/coordination.k8s.io/v1", "leases", True),
     "resourceclaim": (_CLAIMS, "resourceclaims", True),

@@ -34,7 +34,7 @@ class Scraped:
 
 def scrape(harness: Harness, pod: str) -> Iterator[Any]:
     """Through the API server's pod proxy, as nobody outside of the cluster reaches a pod."""
-    text = harness.kubectl("get", "--raw", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{PORT}/proxy/metrics")
+    text = harness.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{PORT}/proxy/metrics").decode()
     for family in text_string_to_metric_families(text):
         yield from family.samples
 
