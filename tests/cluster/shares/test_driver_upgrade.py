@@ -49,6 +49,7 @@ def serves_again(harness: Harness, share: Share, tenant: Tenant) -> None:
     assert tenant.wait_ended("afterwards") == "Succeeded"
 
 
+@pytest.mark.long
 @pytest.mark.takes(150)
 def test_shares_and_agent_let_go_of_the_driver_after_clients_and_come_back(harness: Harness) -> None:
     with harness.share("upgraded") as share, harness.namespace() as tenant, upgrades(harness):
