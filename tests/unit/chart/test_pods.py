@@ -32,6 +32,14 @@ def test_every_container_is_bounded_and_has_a_read_only_root(variant: str) -> No
 
 
 @every_variant
+def test_no_probe_starts_a_program_again_and_again(variant: str) -> None:
+    """Each takes a tenth of a second of the node's CPU time; a start-up probe ends with its first success."""
+    for name, container in containers(variant):
+        for probe in ("livenessProbe", "readinessProbe"):
+            assert "exec" not in container.get(probe, {}), name
+
+
+@every_variant
 def test_every_unprivileged_container_drops_all_capabilities(variant: str) -> None:
     for name, container in containers(variant):
         security = container["securityContext"]
