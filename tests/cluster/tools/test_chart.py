@@ -12,7 +12,7 @@ from localcluster.paths import REPOSITORY
 from localcluster.stack import CHART, NAMESPACE, RELEASE, Stack, install, prepare_namespace
 from tests.cluster.harness import NODE, Harness, Share, is_ready, wait_until
 
-pytestmark = pytest.mark.takes(350)  # all of them, on one worker
+pytestmark = pytest.mark.takes(280)  # all of them, on one worker
 DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=10")
 DEFINITIONS = ("gpushares.gpushare.dev", "gpunodes.gpushare.dev")
 
@@ -71,12 +71,13 @@ def test_definitions_applied_by_hand_before_the_chart_are_left_as_they_are(bare:
 
 
 def test_an_upgrade_with_clients_running_restarts_none_of_them(fresh: Harness, early: Share) -> None:
+    """Nor does an uninstallation, which is refused as long as there is a share, and changes nothing."""
     with fresh.namespace() as tenant:
         names = tenant.neighbours("early", 2)
         before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in tenant.pods()}
         daemons = mps_uids(fresh)
         install(
-            fresh.stack, "--set=agent.logLevel=DEBUG", "--set=operator.logLevel=DEBUG", "--set=mps.drainSeconds=1800"
+            fresh.stack, "--set=agent.logLevel=DEBUG", "--set=operator.logLevel=WARNING", "--set=mps.drainSeconds=1800"
         )
         tenant.go_on(names)
         assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in tenant.running()} == before
@@ -84,6 +85,18 @@ def test_an_upgrade_with_clients_running_restarts_none_of_them(fresh: Harness, e
         notes = fresh.stack.helm("get", "notes", RELEASE, "--namespace", NAMESPACE)
         assert "is upgraded in namespace" in notes
         assert "kind: GpuShare" not in notes, "no first steps for one who has taken them"
+
+        with pytest.raises(CommandError, match="GpuShare early would be left") as refused:
+            uninstall(fresh)
+        tenant.go_on(names)
+        assert mps_uids(fresh) == daemons
+        assert is_ready(fresh.kubectl.get("gpushare", "early"))
+        advice = re.search(r"To keep gpushare instead: helm (rollback \S+ \d+ --namespace \S+)", refused.value.text)
+        assert advice, refused.value.text
+        fresh.stack.helm(*advice[1].split())
+        assert values(fresh)["operator"] == {"logLevel": "WARNING"}, "of the release in use, not of the one before"
+        assert status(fresh) == "deployed"
+        tenant.go_on(names)
 
 
 def mps_uids(harness: Harness) -> set[str]:
@@ -93,25 +106,6 @@ def mps_uids(harness: Harness) -> set[str]:
 
 def uninstall(harness: Harness, *options: str) -> None:
     harness.stack.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", *options)
-
-
-def test_an_uninstallation_with_a_share_is_refused_and_changes_nothing(fresh: Harness, early: Share) -> None:
-    with fresh.namespace() as tenant:
-        install(fresh.stack, "--set=operator.logLevel=WARNING")
-        (name,) = tenant.neighbours("early", 1)
-        daemons = mps_uids(fresh)
-        with pytest.raises(CommandError, match="GpuShare early would be left") as refused:
-            uninstall(fresh)
-        checks = tenant.checks(name)
-        wait_until("the client goes on", lambda: tenant.checks(name) > checks)
-        assert mps_uids(fresh) == daemons
-        assert is_ready(fresh.kubectl.get("gpushare", "early"))
-        advice = re.search(r"To keep gpushare instead: helm (rollback \S+ \d+ --namespace \S+)", refused.value.text)
-        assert advice, refused.value.text
-        fresh.stack.helm(*advice[1].split())
-        assert values(fresh)["operator"] == {"logLevel": "WARNING"}, "of the release in use, not of the one before"
-        assert status(fresh) == "deployed"
-        tenant.go_on([name])
 
 
 def status(harness: Harness) -> str:
@@ -149,6 +143,9 @@ def test_an_uninstallation_leaves_what_is_documented_and_no_more(bare: Harness) 
     with bare.share("brief", per_node=1) as share:
         share.wait_capacity(8)
     uninstall(bare)
+    assert bare.kubectl.items("gpushares") == []
+    assert bare.gpu_dirs() == {}
+    assert not list(bare.in_node("/var/run/cdi").glob("*gpushare*"))
     documented = {
         *((("CustomResourceDefinition", "", name)) for name in DEFINITIONS),
         ("GpuNode", "", NODE),
@@ -171,16 +168,6 @@ def objects(harness: Harness) -> set[tuple[str, str, str]]:
         (item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"])
         for item in harness.kubectl.items(listed, "--all-namespaces")
     }
-
-
-def test_a_node_uninstalled_after_its_shares_is_as_before(fresh: Harness, early: Share) -> None:
-    early.delete()
-    uninstall(fresh)
-    assert fresh.kubectl.items("gpushares") == []
-    assert fresh.gpu_dirs() == {}
-    assert not list(fresh.in_node("/var/run/cdi").glob("*gpushare*"))
-    with pytest.raises(CommandError, match="not found"):
-        fresh.kubectl("get", "clusterrole", "gpushare-agent")
 
 
 def test_a_share_left_behind_past_the_hook_goes_with_the_next_installation(fresh: Harness, installed: Harness) -> None:
