@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpushare.agent.gpus.view import GpuView
-from gpushare.agent.observe.usage import TakenGpu, UsageSources
+from gpushare.agent.observe.usage_reader import TakenGpu, UsageSources
 from gpushare.agent.observe.violations import Judgement, UsageMonitor
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.names import CLIENT_PIPE_DIR

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 from gpushare.agent.observe.granted import Reserved, granted_parts, reserved
 from gpushare.agent.observe.unused import RunningPart, UnusedParts, running_parts
-from gpushare.agent.observe.usage import Reading, UsageSources
+from gpushare.agent.observe.usage import Reading
+from gpushare.agent.observe.usage_reader import UsageSources
 from gpushare.agent.observe.violations import UsageMonitor
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.readings import Readings

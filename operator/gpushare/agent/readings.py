@@ -13,7 +13,8 @@ from gpushare.agent.dra.users import uses
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.inventory import Inventory
 from gpushare.agent.node_cache import NodeCache
-from gpushare.agent.observe.usage import ListedClients, TakenGpu
+from gpushare.agent.observe.usage import ListedClients
+from gpushare.agent.observe.usage_reader import TakenGpu
 from gpushare.agent.podresources.holdings import ContainerName, KubeletView, ShareGpu
 from gpushare.agent.podresources.reader import KubeletReader
 from gpushare.agent.reconcile.daemon_files import DaemonFiles

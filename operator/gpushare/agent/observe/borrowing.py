@@ -19,7 +19,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from signal import Signals
 
-from gpushare.agent.observe.usage import ListedProcess, Reading, Usage, newest_first
+from gpushare.agent.observe.usage import (
+    ListedProcess,
+    Reading,
+    Usage,
+    newest_first,
+)
 from gpushare.agent.process.processes import Identity, identity
 from gpushare.api.gpunode import Uuid
 from gpushare.nvml.types import TOLERANCE_MIB

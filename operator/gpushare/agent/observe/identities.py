@@ -11,7 +11,12 @@ server lists a process that NVML does not: a forged PID is the only way to that.
 
 from dataclasses import dataclass
 
-from gpushare.agent.observe.usage import ListedProcess, Reading, Usage, newest_first
+from gpushare.agent.observe.usage import (
+    ListedProcess,
+    Reading,
+    Usage,
+    newest_first,
+)
 from gpushare.agent.process.processes import identity
 
 CONTEXT_MIB = 40

@@ -21,10 +21,9 @@ from gpushare.agent.observe.usage import (
     ListedProcess,
     Reading,
     Usage,
-    UsageReader,
-    UsageSources,
     newest_first,
 )
+from gpushare.agent.observe.usage_reader import UsageReader, UsageSources
 from gpushare.agent.process.processes import Identity, identity
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import MAX_FINDINGS, Finding, ShareName, Uuid

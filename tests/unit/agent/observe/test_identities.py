@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.observe.usage import ListedClients, ListedProcess, Reading, Usage
+from gpushare.agent.observe.usage import (
+    ListedClients,
+    ListedProcess,
+    Reading,
+    Usage,
+)
 from gpushare.agent.observe.violations import LISTED_SECONDS, ViolationTracker, message, violations
 from gpushare.grant.model import CONTEXTS_OF_A_GPU, most_contexts
 from tests.unit.agent.observed_pods import UUID, owner, process, usage

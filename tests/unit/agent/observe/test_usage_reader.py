@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gpushare.agent.gpus.view import GpuView
-from gpushare.agent.observe.usage import Reading, TakenGpu, UsageReader, UsageSources
+from gpushare.agent.observe.usage import Reading
+from gpushare.agent.observe.usage_reader import TakenGpu, UsageReader, UsageSources
 from gpushare.api.compute_mode import ComputeMode
 from gpushare.nvml.types import GpuProcess, GpuProcesses
 from tests.unit.agent.conftest import info
