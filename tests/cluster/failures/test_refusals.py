@@ -63,7 +63,9 @@ def test_a_write_that_a_policy_refuses_is_told_and_done_once_it_may_be(harness: 
 
 @pytest.mark.takes(60)
 def test_mps_pods_that_a_policy_changes_are_told_of(harness: Harness) -> None:
-    change_pods(harness, CHANGE, ["mps"], "Object{spec: Object.spec{hostPID: false}}", "hostPID': False")
+    change = """Object{metadata: Object.metadata{annotations: {"changed": "by-a-policy"}},
+        spec: Object.spec{hostPID: false}}"""
+    change_pods(harness, CHANGE, ["mps"], change, "by-a-policy")
     try:
         with harness.share("changed", ready=False, per_node=1) as share:
             told = "a policy of the cluster has changed its hostPID"

@@ -15,6 +15,13 @@ from tests.cluster.harness import NODE, Harness, Share, is_ready, wait_until
 pytestmark = pytest.mark.takes(280)  # all of them, on one worker
 DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=10")
 DEFINITIONS = ("gpushares.gpushare.dev", "gpunodes.gpushare.dev")
+GUARDED = (
+    f"crd/{DEFINITIONS[0]}",
+    f"namespace/{NAMESPACE}",
+    "deployment/gpushare-operator",
+    "daemonset/gpushare-agent",
+    "clusterrole/gpushare-operator",
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +93,13 @@ def test_an_upgrade_with_clients_running_restarts_none_of_them(fresh: Harness, e
         assert "is upgraded in namespace" in notes
         assert "kind: GpuShare" not in notes, "no first steps for one who has taken them"
 
+        for guarded in GUARDED:
+            with pytest.raises(CommandError, match="not deleted: GpuShare early would be left"):
+                fresh.system("delete", guarded, "--dry-run=server")
+        assert "deleted" in fresh.system("delete", "service/gpushare-webhook", "--dry-run=server")
+        with pytest.raises(CommandError, match=f"installed by release {RELEASE} of namespace {NAMESPACE}: one"):
+            fresh.stack.helm("install", "another", str(CHART), "--namespace", "default")
+
         with pytest.raises(CommandError, match="GpuShare early would be left") as refused:
             uninstall(fresh)
         tenant.go_on(names)
@@ -97,6 +111,33 @@ def test_an_upgrade_with_clients_running_restarts_none_of_them(fresh: Harness, e
         assert values(fresh)["operator"] == {"logLevel": "WARNING"}, "of the release in use, not of the one before"
         assert status(fresh) == "deployed"
         tenant.go_on(names)
+
+
+def test_manifests_that_are_applied_again_change_nothing(bare: Harness) -> None:
+    prepare_namespace(bare.kubectl, NAMESPACE, "privileged")
+    repository, _, tag = bare.stack.operator_image.rpartition(":")
+    image = (f"--set=image.repository={repository}", f"--set-string=image.tag={tag}", "--set=simulation.enabled=true")
+    applied = ("template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--set=hooks.enabled=false", *image)
+    manifests = bare.stack.helm(*applied)
+    try:
+        bare.kubectl("apply", "-f", "-", stdin=manifests)
+        bare.wait_component("operator", 120)
+        bare.wait_component("webhook", 120)
+        again = bare.kubectl("apply", "-f", "-", stdin=manifests).splitlines()
+        assert [line for line in again if not line.endswith(" unchanged")] == []
+        bare.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=manifests)
+        before = versions(bare)
+        bare.kubectl("apply", "--server-side", "-f", "-", stdin=manifests)
+        assert versions(bare) == before
+    finally:
+        bare.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifests, seconds=120)
+
+
+def versions(harness: Harness) -> dict[tuple[str, str], str]:
+    """The resourceVersion of each object of the chart that its own parts do not write all the time."""
+    kinds = "validatingadmissionpolicies,mutatingwebhookconfigurations,clusterroles,networkpolicies,services,secrets"
+    chosen = harness.system.items(kinds, "--selector=app.kubernetes.io/name=gpushare")
+    return {(item["kind"], item["metadata"]["name"]): item["metadata"]["resourceVersion"] for item in chosen}
 
 
 def mps_uids(harness: Harness) -> set[str]:
@@ -174,6 +215,7 @@ def test_a_share_left_behind_past_the_hook_goes_with_the_next_installation(fresh
     """The share is left as after `helm uninstall --no-hooks`: operator and agent are gone while the share is
     deleted."""
     with fresh.share("stranded", per_node=1) as share:
+        fresh.kubectl.delete("validatingadmissionpolicybinding", "gpushare-uninstall")  # which would refuse it
         uninstall(fresh, "--no-hooks")
         share.delete(wait=False)
         assert fresh.gpu_dirs(), "nobody is there to give the GPU back"

@@ -68,6 +68,7 @@ VARIANTS = {
         "ui.hosts={gpus.example.com,gpus}",
         "ui.from[0].namespaceSelector.matchLabels.team=ingress",
     ),
+    "applied": ("hooks.enabled=false",),
     "least": (
         "crds.enabled=false",
         "policies.enabled=false",

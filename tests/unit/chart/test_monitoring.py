@@ -26,9 +26,9 @@ def test_operator_webhook_and_agent_serve_metrics_on_a_port_of_their_own(variant
 def test_only_those_who_are_named_may_scrape() -> None:
     for name in ("gpushare-operator", "gpushare-webhook", "gpushare-agent"):
         rules = named("everything", "NetworkPolicy", name)["spec"]["ingress"]
-        (scrape,) = [rule for rule in rules if {"port": 9500} in rule["ports"]]
+        (scrape,) = [rule for rule in rules if {"port": 9500, "protocol": "TCP"} in rule["ports"]]
         assert scrape == {
-            "ports": [{"port": 9500}],
+            "ports": [{"port": 9500, "protocol": "TCP"}],
             "from": [{"namespaceSelector": {"matchLabels": {"team": "watchers"}}}],
         }
     closed = helm("template", "g", str(CHART), "--set=metrics.from=null", "--show-only=templates/networkpolicy.yaml")
@@ -39,7 +39,7 @@ def test_by_default_metrics_are_open_to_namespaces_of_given_names_alone() -> Non
     """A namespace's name is an administrator's to give; labels of pods are their authors'."""
     for name in ("gpushare-operator", "gpushare-webhook", "gpushare-agent"):
         rules = named("default", "NetworkPolicy", name)["spec"]["ingress"]
-        (scrape,) = [rule for rule in rules if {"port": 9408} in rule["ports"]]
+        (scrape,) = [rule for rule in rules if {"port": 9408, "protocol": "TCP"} in rule["ports"]]
         ((selector,),) = [peer.values() for peer in scrape["from"]]
         (names,) = selector["matchExpressions"]
         assert (names["key"], names["operator"]) == ("kubernetes.io/metadata.name", "In")

@@ -17,11 +17,14 @@ def test_the_page_is_off_unless_wanted_and_then_reads_alone() -> None:
 def test_the_page_is_reached_through_the_named_proxy_alone() -> None:
     opened = named("page", "NetworkPolicy", "gpushare-ui")["spec"]["ingress"]
     assert opened == [
-        {"ports": [{"port": 8083}]},
-        {"ports": [{"port": 8090}], "from": [{"namespaceSelector": {"matchLabels": {"team": "ingress"}}}]},
+        {"ports": [{"port": 8083, "protocol": "TCP"}]},
+        {
+            "ports": [{"port": 8090, "protocol": "TCP"}],
+            "from": [{"namespaceSelector": {"matchLabels": {"team": "ingress"}}}],
+        },
     ]
     own = {"matchLabels": {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "ui"}}
-    from_page = {"ports": [{"port": 9408}], "from": [{"podSelector": own}]}
+    from_page = {"ports": [{"port": 9408, "protocol": "TCP"}], "from": [{"podSelector": own}]}
     reached = {
         name
         for name in ("operator", "webhook", "agent")

@@ -72,7 +72,7 @@ def test_every_policy_is_bound_and_fails_closed_but_those_that_only_warn(variant
         name = binding["policyName"]
         assert binding["validationActions"] == (["Warn"] if name in warns else ["Deny"])
         assert policies[name]["failurePolicy"] == ("Ignore" if name in warns | last else "Fail")
-    assert len(policies) == {"least": 1, "everything": 19}.get(variant, 21)
+    assert len(policies) == {"least": 1, "everything": 20}.get(variant, 21)
 
 
 def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
