@@ -102,3 +102,14 @@ def test_all_pods_have_the_one_image_and_its_secrets(variant: str) -> None:
     containers = [each for spec in templates for each in (*spec["containers"], *spec.get("initContainers", ()))]
     assert len({container["image"] for container in containers}) == 1
     assert len({str(spec.get("imagePullSecrets")) for spec in templates}) == 1
+
+
+def test_helpers_start_under_a_quota_of_any_amount() -> None:
+    """Such a quota refuses a container that does not name the amount; those of the parts have values for it."""
+    jobs = [item for variant in ("default", "everything") for item in of_kind(variant, "Job")]
+    assert {item["metadata"]["name"] for item in jobs} == {"gpushare-test", "gpushare-uninstall"}
+    for item in jobs:
+        (container,) = item["spec"]["template"]["spec"]["containers"]
+        assert {(kind, amount) for kind, amounts in container["resources"].items() for amount in amounts} == {
+            (kind, amount) for kind in ("requests", "limits") for amount in ("cpu", "memory")
+        }

@@ -67,12 +67,13 @@ def test_every_policy_is_bound_and_fails_closed_but_those_that_only_warn(variant
     policies = {item["metadata"]["name"]: item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicy")}
     bindings = [item["spec"] for item in of_kind(variant, "ValidatingAdmissionPolicyBinding")]
     assert {binding["policyName"] for binding in bindings} == policies.keys()
-    warns, last = {"gpushare-annotations", "gpushare-ephemeral-containers"}, {"gpushare-uninstall"}
+    warns = {"gpushare-annotations", "gpushare-ephemeral-containers", "gpushare-node-deletions"}
+    last = {"gpushare-uninstall"}
     for binding in bindings:
         name = binding["policyName"]
         assert binding["validationActions"] == (["Warn"] if name in warns else ["Deny"])
         assert policies[name]["failurePolicy"] == ("Ignore" if name in warns | last else "Fail")
-    assert len(policies) == {"least": 1, "everything": 20}.get(variant, 21)
+    assert len(policies) == {"least": 1, "everything": 21}.get(variant, 22)
 
 
 def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:

@@ -31,6 +31,9 @@ MPS = "mps"
 """Part of the MPS pods, of which there are none without a share."""
 LONGEST_WHAT = 16
 """Characters up to which what was checked is aligned."""
+_MISSING_AMOUNT = re.compile(r"must specify ((?:limits|requests)\.(?:cpu|memory))")
+"""Of a ResourceQuota whose resource a container does not name."""
+_MPS_AMOUNTS = {"limits.cpu": "mps.resources.cpuLimit", "requests.cpu": "mps.resources.cpu"}
 FAILED_CALL = "failed calling webhook"
 """The API server's message where it did not reach a webhook."""
 
@@ -139,8 +142,7 @@ def _refused_pods(part: str, facts: Facts) -> str:
 def _part(part: str, facts: Facts) -> CheckResult:
     own = _of_part(part, facts)
     if own and (refused := _refused_pods(part, facts)):
-        hint = f"leave namespace {facts.namespace} out of that policy, or raise that quota; the pods come by themselves"
-        return CheckResult(Level.FAIL, part, refused, hint)
+        return CheckResult(Level.FAIL, part, refused, _hint_for_refusal(part, refused, facts.namespace))
     if not own:
         message, hint = _no_pods(part, facts)
         return CheckResult(Level.FAIL, part, message, hint)
@@ -169,10 +171,12 @@ def _no_pods(part: str, facts: Facts) -> tuple[str, str]:
     for failure in facts.failures:
         about = failure.get("involvedObject") or {}
         if str(about.get("name", "")).startswith(name):
-            return f"no pod can be made: {failure.get('message', '')}", ""
+            said = str(failure.get("message", ""))
+            return f"no pod can be made: {said}", _hint_for_refusal(part, said, facts.namespace)
     for condition in status.get("conditions") or ():
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
-            return f"no pod can be made: {condition.get('message', '')}", ""
+            said = str(condition.get("message", ""))
+            return f"no pod can be made: {said}", _hint_for_refusal(part, said, facts.namespace)
     if kind == "DaemonSet" and status.get("desiredNumberScheduled") == 0:
         labels = (own["spec"]["template"]["spec"] or {}).get("nodeSelector") or {}
         wanted = ", ".join(f"{key}={value}" for key, value in labels.items())
@@ -183,6 +187,17 @@ def _no_pods(part: str, facts: Facts) -> tuple[str, str]:
     if (own.get("spec") or {}).get("replicas") == 0:
         return f"{kind} {name} is scaled to 0", f"kubectl scale -n {facts.namespace} deployment/{name} --replicas=1"
     return f"0 of 0 pods ready: {kind} {name} has made none yet", ""
+
+
+def _hint_for_refusal(part: str, said: str, namespace: str) -> str:
+    """What to do about a policy or a quota that refuses a part's pods; the value to set, where a quota wants one."""
+    if missing := _MISSING_AMOUNT.search(said):
+        value = _MPS_AMOUNTS.get(missing[1], "") if part == MPS else f"{part}.resources.{missing[1]}"
+        if value:
+            return f"set the chart's {value}, which that ResourceQuota asks of every container"
+    if "exceeded quota" in said:
+        return f"raise that ResourceQuota of namespace {namespace}; the pods come by themselves"
+    return f"leave namespace {namespace} out of what refuses them; the pods come by themselves"
 
 
 def _component(obj: Object) -> str:

@@ -97,7 +97,10 @@ def held_by_nvidia_dra(found_gpu: FoundGpu) -> str | None:
     if not found_gpu.nvidia_dra:
         return None
     name = found_gpu.node.name
-    return f"node {name} has a ResourceSlice of gpu.nvidia.com: keep NVIDIA's DRA driver off this node first"
+    return (
+        f"node {name} has a ResourceSlice of gpu.nvidia.com: keep NVIDIA's DRA driver off this node first, "
+        "with the GPU Operator by the node label nvidia.com/gpu.deploy.dra-driver=false"
+    )
 
 
 def held_by_pods(found_gpu: FoundGpu) -> str | None:

@@ -204,7 +204,7 @@ def without(part: str, *instead: dict[str, Any], **facts: Any) -> Facts:
                 failures=(event("FailedCreate", 'pods "x" is forbidden: quota', "DaemonSet/gpushare-agent"),),
             ),
             'no pod can be made: pods "x" is forbidden: quota',
-            "",
+            "leave namespace gpushare-system out",
         ),
     ],
 )
@@ -222,6 +222,25 @@ def test_a_refused_write_is_told_with_its_share() -> None:
     assert problems(replace(SOUND, shares=(refused,))) == [("FAIL", "WriteRefused: no; do this")]
     accepted = {**refused, "status": {"conditions": [{**condition, "status": "True"}]}}
     assert problems(replace(SOUND, shares=(accepted, {"metadata": {"name": "b"}}))) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "said", "hint"),
+    [
+        ("agent", "failed quota: small: must specify limits.cpu for: agent", "agent.resources.limits.cpu"),
+        ("mps", "failed quota: small: must specify limits.cpu for: mps", "mps.resources.cpuLimit"),
+        ("operator", "exceeded quota: small, requested: pods=1", "raise that ResourceQuota of namespace"),
+        ("mps", 'admission webhook "x" denied the request: no', "leave namespace gpushare-system out"),
+    ],
+)
+def test_what_refuses_a_parts_pods_is_told_with_the_value_to_set(part: str, said: str, hint: str) -> None:
+    owner = workload("DaemonSet", f"gpushare-{part}", part, desiredNumberScheduled=2, currentNumberScheduled=1)
+    failures = (event("FailedCreate", said) | {"involvedObject": {"name": f"gpushare-{part}"}},)
+    rest = tuple(ready for ready in SOUND.pods if ready["metadata"]["name"] != f"{part}-1")
+    facts = replace(SOUND, pods=(*rest, pod(part)), workloads=(owner,), failures=failures)
+    (told,) = [line for line in check(facts, None).data["checks"] if line["level"] != "ok"]
+    assert said in told["message"]
+    assert hint in told["hint"]
 
 
 @pytest.mark.parametrize("made", [0, 1])
