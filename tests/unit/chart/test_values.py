@@ -89,6 +89,48 @@ def test_every_value_is_in_the_schema_and_explained() -> None:
         assert any(line.lstrip().startswith("#") for line in block), f"{key} is not explained"
 
 
+def explained() -> set[str]:
+    """The paths of values.yaml that have a comment on their line or directly above it."""
+    found, above, commented = set[str](), list[tuple[int, str]](), False
+    for line in (CHART / "values.yaml").read_text().splitlines():
+        if key := re.match(r"^( *)(\w+):(.*)$", line):
+            above = [parent for parent in above if parent[0] < len(key[1])] + [(len(key[1]), key[2])]
+            if commented or " #" in key[3]:
+                found.add(".".join(name for _, name in above))
+        commented = line.lstrip().startswith("#")
+    return found
+
+
+def leaves(values: dict[str, object], prefix: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def test_each_value_is_explained_field_by_field() -> None:
+    """By itself, by what it is a part of, or where the operator has it: the parts' placement is alike."""
+    told = explained()
+    for name in leaves(yaml.safe_load((CHART / "values.yaml").read_text())):
+        own = name.split(".")
+        paths = {".".join(own[:count]) for count in range(1, len(own) + 1)}
+        if own[0] in ("webhook", "agent", "ui"):
+            paths = {path for path in paths if "." in path} | {f"operator.{own[1]}"}
+        assert paths & told, f"{name} is not explained"
+
+
+def test_each_value_is_used_by_a_template() -> None:
+    text = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*") if path.is_file())
+    for name in leaves(yaml.safe_load((CHART / "values.yaml").read_text())):
+        own = name.split(".")
+        paths = [".".join(own[:count]) for count in range(1, len(own) + 1)]
+        whole = any(re.search(rf"\.Values\.{re.escape(path)}\b(?!\.)", text) for path in paths)
+        assert whole, f"{name} is used nowhere"
+        if not re.search(rf"\.Values\.{re.escape(name)}\b", text) and len(own) == 2:
+            assert re.search(rf"\.{own[1]}\b", text), f"{name} is used nowhere"
+
+
 def names_of(values: dict[str, object], prefix: str = "") -> Iterator[str]:
     """Of each value whose default is neither an empty map nor a list."""
     for key, value in values.items():
