@@ -66,7 +66,7 @@ def test_what_shares_need_to_end_is_guarded_whoever_deletes_it(variant: str) -> 
 
 @every_variant
 def test_no_object_has_what_the_api_server_leaves_out(variant: str) -> None:
-    """A null or an empty map is compared with its absence at each apply."""
+    """A null, or a variable without a value, is compared with its absence at each apply."""
     empty = [
         f"{item['kind']} {item['metadata']['name']}{path}"
         for item in rendered(variant)
@@ -77,7 +77,7 @@ def test_no_object_has_what_the_api_server_leaves_out(variant: str) -> None:
 
 
 def _nulls(value: Any, path: str = "") -> Iterator[str]:
-    if value is None:
+    if value is None or (isinstance(value, dict) and value.get("value") == ""):
         yield path
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, entry in entries:
@@ -113,3 +113,15 @@ def test_helpers_start_under_a_quota_of_any_amount() -> None:
         assert {(kind, amount) for kind, amounts in container["resources"].items() for amount in amounts} == {
             (kind, amount) for kind in ("requests", "limits") for amount in ("cpu", "memory")
         }
+
+
+@pytest.mark.parametrize(("pods", "written"), [(100000, "100k"), (1500, "1500"), (2000000, "2M"), (7, "7")])
+def test_the_quota_is_written_as_the_api_server_writes_it(pods: int, written: str) -> None:
+    text = helm("template", "g", str(CHART), f"--set=resourceQuota.pods={pods}").stdout
+    assert f'pods: "{written}"' in text
+
+
+def test_a_strategy_has_its_type() -> None:
+    """Without it kubectl removes and adds it at each apply."""
+    for item in of_kind("default", "Deployment"):
+        assert "type" in item["spec"].get("strategy", {"type": ""})
