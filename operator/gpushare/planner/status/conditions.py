@@ -306,14 +306,16 @@ def _daemon_line(record: GpuRecord) -> str:
 
 
 def _pod_line(summary: ShareSummary, record: GpuRecord) -> str:
-    """What keeps the MPS pod of a GPU that no supervisor has; empty where the daemon itself says what is wrong."""
-    reason = record.daemon.reason if record.daemon is not None else ""
-    if summary.share.whole or reason not in ("", DaemonReason.PENDING, DaemonReason.SUPERVISOR_SILENT):
+    """What is wrong with the MPS pod of a GPU, as Kubernetes says it, or that there is none."""
+    if summary.share.whole:
         return ""
     entry = next((entry for entry in summary.rollout.entries if entry.node.name == record.node.name), None)
-    if entry is None or entry.pod is None:
-        return "; it has no MPS pod yet; if that stays, kubectl gpushare check says why"
-    return f"; MPS pod {entry.pod.name}: {entry.pod.trouble}" if entry.pod.trouble else ""
+    if entry is not None and entry.pod is not None:
+        return f"; MPS pod {entry.pod.name}: {entry.pod.trouble}" if entry.pod.trouble else ""
+    reason = record.daemon.reason if record.daemon is not None else ""
+    if reason not in ("", DaemonReason.PENDING, DaemonReason.SUPERVISOR_SILENT):
+        return ""
+    return "; it has no MPS pod yet; if that stays, kubectl gpushare check says why"
 
 
 def _worst(records: HeldGpus) -> GpuRecord:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.planner import RefusedWrite, Snapshot, plan
+from gpushare.planner import MpsPod, RefusedWrite, Snapshot, Template, plan
+from gpushare.planner.model import EPOCH
 from gpushare.planner.status.refused_writes import remedy
 
 WRITE = RefusedWrite("to apply daemonsets gpushare-system/gpushare-mps-a", 403, "")
@@ -69,3 +70,17 @@ def test_a_refused_write_is_the_first_cause_of_what_is_missing(make: Any) -> Non
 
 def test_a_share_whose_writes_are_taken_has_no_condition_of_it(make: Any) -> None:
     assert "WritesAccepted" not in _told(make, ())
+
+
+@pytest.mark.parametrize("reason", ["Pending", "Starting", "DaemonFailed"])
+def test_what_is_wrong_with_an_mps_pod_is_told_whatever_its_daemon_says(make: Any, reason: str) -> None:
+    node = make.node(gpus=1, assignments=[make.assigned("a")], daemons=[make.daemon("a", ready=False, reason=reason)])
+    pod = MpsPod("mps-1", "u", "a", node.name, "t", EPOCH, trouble="a policy has changed its hostPID")
+    decided = plan(Snapshot((make.share(),), (node,), pods=(pod,), templates={"a": Template("t")}))
+    assert make.told(decided)["DaemonsReady"].message.endswith("; MPS pod mps-1: a policy has changed its hostPID")
+
+
+def test_a_gpu_without_an_mps_pod_says_where_to_look(make: Any) -> None:
+    node = make.node(gpus=1, assignments=[make.assigned("a")], daemons=[])
+    decided = plan(Snapshot((make.share(),), (node,), templates={"a": Template("t")}))
+    assert "it has no MPS pod yet" in make.told(decided)["DaemonsReady"].message
