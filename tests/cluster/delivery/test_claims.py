@@ -10,6 +10,7 @@ from localcluster.kubectl import CommandError, Object
 from tests.cluster import claims
 from tests.cluster.claims import SIZES
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
+from tests.cluster.tools.test_kubectl import why
 
 MARK = "resource.kubernetes.io/extended-resource-claim"
 OWN, SMALL = "claimed.gpushare.dev", "small.claimed.gpushare.dev"
@@ -99,7 +100,7 @@ def test_nobody_but_who_binds_pods_marks_a_claim_as_the_schedulers(harness: Harn
     mallory(*create, stdin=json.dumps({**foreign, "metadata": {"name": "foreign", "annotations": {MARK: "true"}}}))
 
 
-def test_quota_counts_each_size_exactly_and_the_share_as_a_whole(tenant: Tenant) -> None:
+def test_quota_counts_each_size_exactly_and_the_share_as_a_whole(harness: Harness, tenant: Tenant) -> None:
     hard = {f"{SMALL}.deviceclass.resource.k8s.io/devices": "1", "requests.gpushare.dev/claimed": "2"}
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "gpus"}, "spec": {"hard": hard}}
     tenant.kubectl.create(quota)
@@ -110,6 +111,11 @@ def test_quota_counts_each_size_exactly_and_the_share_as_a_whole(tenant: Tenant)
         tenant.kubectl.create(claim("small-1", SMALL))
         with pytest.raises(CommandError, match="exceeded quota: gpus"):
             dry_run(tenant, claim("small-2", SMALL))
+        tenant.start(claims.sized(tenant, "refused", "claimed", "small"))
+        refused = why(harness, tenant, "refused", "exceeded quota: gpus")
+        assert refused["sentence"].startswith("its ResourceClaim of template small.claimed cannot be made")
+        assert "kubectl describe resourcequota" in refused["hint"]
+        tenant.delete_pods("refused")
         tenant.kubectl.create(claim("own-1"), claim("own-2", capacity={"threads": "50"}))
         with pytest.raises(CommandError, match="exceeded quota: gpus"):
             dry_run(tenant, claim("own-3", capacity={"threads": "1"}))

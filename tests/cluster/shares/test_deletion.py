@@ -1,5 +1,7 @@
 """Deleting a GpuShare harms nobody, says what it waits for, and leaves the node as it was."""
 
+import json
+
 import pytest
 
 from localcluster.kubectl import CommandError
@@ -41,6 +43,19 @@ def says_what_serves_still(harness: Harness, share: Share) -> None:
     lines = [line.split() for line in plugin(harness, "status").stdout.splitlines()]
     busy = [line for line in lines if line[:1] == [NODE] and share.name in line and line[-1] != "0"]
     assert {line[-2] for line in busy} == {"Draining"}
+
+
+def test_memory_that_no_gpu_has_is_loud_and_ends_nobody(harness: Harness) -> None:
+    with harness.share("grown", per_node=1) as share, harness.namespace() as tenant:
+        (name,) = tenant.neighbours("grown", 1)
+        patch = json.dumps({"spec": {"clients": {"memory": {"default": "64Gi"}}}})
+        harness.kubectl("patch", "gpushare", "grown", "--type=merge", f"-p={patch}")
+        wait_until("Ready says why", lambda: "MemoryOvercommitted" in share.condition()["message"], 30,
+                   lambda: share.condition())  # fmt: skip
+        wait_until("an event says why", lambda: share.events(share.condition()["reason"]), 20,
+                   lambda: share.condition())  # fmt: skip
+        says_what_serves_still(harness, share)
+        tenant.go_on([name])
 
 
 def test_a_deleted_share_with_maxwait_ends_its_clients_in_order_and_goes(harness: Harness) -> None:

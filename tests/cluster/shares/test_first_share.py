@@ -1,6 +1,9 @@
-"""The README's first share and pod, from its files as they are."""
+"""The README's first share and pod, and the first claim of its page, literally."""
 
 import json
+import os
+import re
+import subprocess
 
 from localcluster.paths import REPOSITORY
 from tests.cluster.harness import NODE, Harness, Share
@@ -23,3 +26,26 @@ def test_the_readmes_pod_runs_on_its_share_and_has_what_it_was_granted(harness: 
         finally:
             tenant.delete_pods()
             share.delete()
+
+
+def test_the_first_claim_of_its_page_runs_as_it_is_written(harness: Harness) -> None:
+    page = (REPOSITORY / "docs" / "resource-claims.md").read_text()
+    found = re.search(r"## A first claim.*?```sh\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite")
+    inference, mixed = Share(harness, "inference"), Share(harness, "mixed")
+    try:
+        harness.kubectl("apply", "-f", str(EXAMPLES / "inference.yaml"))
+        inference.wait_ready(gpus=2)
+        done = subprocess.run(
+            ["bash", "-euxo", "pipefail", "-c", found[1]],
+            cwd=REPOSITORY, env=os.environ | harness.stack.environment, capture_output=True, text=True, timeout=400,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        (limits,) = [line for line in said if line["event"] == "limits"]
+        assert (limits["problems"], limits["granted"]["threads"], limits["granted"]["memory"]) == ([], 10, 8 << 30)
+    finally:
+        harness.kubectl.delete("pod", "small", "--namespace=default")
+        mixed.delete()
+        inference.delete()

@@ -130,6 +130,32 @@ def test_why_counts_pods_rather_than_what_was_reported_of_them(harness: Harness)
         assert answer["sentence"] == "it waits for a slot of share burst: all 4 are held, on 1 GPUs"
 
 
+def test_status_says_that_no_operator_leads_and_agrees_with_itself(harness: Harness) -> None:
+    with harness.share("alone", per_node=1, per_gpu=2), harness.namespace() as tenant:
+        tenant.neighbours("alone", 1)
+        wait_until(
+            "no problem", lambda: plugin(harness, "status").returncode == 0, 40, lambda: plugin(harness, "status")
+        )
+        harness.system("scale", "deployment/gpushare-operator", "--replicas=0")
+        try:
+            wait_until("status says so", lambda: plugin(harness, "status").returncode == 1, 120)
+            assert [it["reason"] for it in ask(harness, "status", code=1)["problems"]] == ["OperatorSilent"]
+            tenant.neighbours("alone", 1, prefix="later")
+            wait_until(
+                "two slots are held", lambda: harness.held_by_gpu("alone") and _held(harness, "alone") == [2], 40
+            )
+            lines = [line.split() for line in plugin(harness, "status").stdout.splitlines()]
+            (share,) = [line for line in lines if line[:1] == ["alone"]]
+            (gpu,) = [line for line in lines if line[:1] == [NODE] and "alone" in line]
+            assert (share[2], gpu[-1]) == ("2", "2"), "figures of one moment"
+            assert share[-2:] == ["Unknown", "OperatorSilent"]
+            assert "Operator:" in plugin(harness, "describe", "share", "alone").stdout
+        finally:
+            harness.system("scale", "deployment/gpushare-operator", "--replicas=1")
+            harness.wait_component("operator")
+        wait_until("no problem any more", lambda: plugin(harness, "status").returncode == 0, 60)
+
+
 def test_why_and_describe_name_what_holds_a_pod_back_and_where_that_stands(harness: Harness) -> None:
     with harness.share("tight", per_node=1, per_gpu=2), harness.namespace() as tenant:
         first, second = tenant.neighbours("tight", 2)
