@@ -271,7 +271,7 @@ def test_metrics_that_the_api_server_reaches_are_in_order() -> None:
     assert problems(replace(SOUND, metrics=MetricsAccess("n1"), metrics_port=9408)) == []
 
 
-def test_an_api_server_that_a_policy_keeps_out_is_told_with_the_value_to_set() -> None:
+def test_an_api_server_that_a_policy_keeps_out_is_told_what_to_set() -> None:
     facts = replace(SOUND, metrics=access({"from": [MONITORING]}, {"from": [PAGE]}), metrics_port=9408)
     [said] = [line for line in check(facts, None).data["checks"] if line["what"] == "metrics"]
     assert (said["level"], "i/o timeout" in said["message"]) == ("warn", True)
