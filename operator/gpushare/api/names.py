@@ -31,6 +31,8 @@ and the node agent keeps away, too."""
 ANNOTATION_THREADS = f"{GROUP}/threads"
 ANNOTATION_MEMORY = f"{GROUP}/memory"
 ANNOTATION_MEMORY_LIMIT = f"{GROUP}/memory-limit"
+GRANT_ANNOTATIONS = (ANNOTATION_THREADS, ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT)
+"""What the containers of a pod ask for; `container_annotation` is one container's."""
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
 """An annotation of MPS pods: the digest of the template that they were made from. A pod whose digest differs from
@@ -84,6 +86,9 @@ CLIENT_PIPE_DIR = "/run/gpushare/mps"
 PRE_STOP_PROGRAM = "/run/gpushare/pre-stop"
 """The program in a client container that its preStop hook runs: native/pre_stop.c."""
 CLIENT_LOG_DIR = "/var/log/gpushare-mps"
+DEFAULT_PIPE_DIR = "/tmp/nvidia-mps"  # noqa: S108 - CUDA's own default
+"""The directory where CUDA looks for `control` in a process without variables, such as one of ssh, su or cron."""
+DEFAULT_LOG_DIR = "/var/log/nvidia-mps"
 FRONT_PREFIX = "gpushare-"
 """The prefix of a driver's library's name, where a front library has its place: native/build.sh links against that."""
 
@@ -107,6 +112,14 @@ RESERVED_ENV_PREFIXES = ("CUDA_MPS_", "GPUSHARE_")
 def slot_resource(share: str) -> str:
     """The extended resource of a share delivered by the device plugin: one unit is one slot."""
     return f"{GROUP}/{share}"
+
+
+def container_annotation(annotation: str, container: str) -> str:
+    """The annotation of one container, which goes before the pod's: `memory.gpushare.dev/app` for the container `app`.
+
+    A container's name may be as long as the part behind the slash.
+    """
+    return f"{annotation.partition('/')[2]}.{GROUP}/{container}"
 
 
 def share_of_resource(resource: str) -> str | None:

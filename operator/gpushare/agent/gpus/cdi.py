@@ -15,7 +15,9 @@ from gpushare.mps.files import FileVersion, file_version, write_text
 from gpushare.process.bounded_read import read_start, read_text
 
 CDI_VERSION = "0.6.0"
-"""Old enough for containerd 1.7 and CRI-O 1.28; hostPath of device nodes needs 0.5.0."""
+"""Old enough for containerd 1.7 and CRI-O 1.28; hostPath of device nodes needs 0.5.0, type of mounts 0.4.0."""
+SCRATCH_OPTIONS = ("rw", "nosuid", "nodev", "noexec", "mode=1777", "size=4m", "nr_inodes=64")
+"""Of a directory in memory: what a container writes there counts as its own memory."""
 
 PREFIX = names.CDI_KIND.replace("/", "-") + "-"
 SUFFIX = ".json"
@@ -59,6 +61,10 @@ def spec(uuid: Uuid, edits: ContainerEdits) -> dict[str, Any]:
                             "options": ["ro" if mount.read_only else "rw", "nosuid", "nodev", "bind"],
                         }
                         for mount in edits.mounts
+                    ]
+                    + [
+                        {"hostPath": "tmpfs", "containerPath": path, "type": "tmpfs", "options": [*SCRATCH_OPTIONS]}
+                        for path in edits.scratch
                     ],
                 },
             }

@@ -27,9 +27,10 @@ DRIVER_BIN = "/opt/gpushare/driver/bin"
 """The directory in which an MPS pod finds nvidia-cuda-mps-control and -server."""
 SCAN_SECONDS = 20.0
 
-IMAGE_LIBRARY_DIRS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64")
-"""The directories in which the loaders of Debian's and Red Hat's families look by default: a CDI spec does not know
-the image."""
+IMAGE_LIBRARY_DIRS = (f"/usr/lib/{platform.machine()}-linux-gnu", "/usr/lib64", "/usr/local/nvidia/lib64")
+"""The directories in which the loaders of Debian's and Red Hat's families look by default, and the one that NVIDIA's
+base images put before them by LD_LIBRARY_PATH, and so before an older libcuda in the image's ld.so.cache: a CDI spec
+does not know the image."""
 
 NO_DRIVER = DriverFiles({}, {})
 NO_FRONTS: Fronts = {}
@@ -40,6 +41,7 @@ NO_OTHER_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """Keeps NVIDIA's runtime, where it is the default, from adding GPUs by itself."""
 LIBCUDA_FOLDER = {"TRITON_LIBCUDA_PATH": IMAGE_LIBRARY_DIRS[0]}
 """Triton, and so torch.compile and vLLM, asks the image's ld.so.cache for libcuda, which no mount changes."""
+LOG_DIRS = (names.CLIENT_LOG_DIR, names.DEFAULT_LOG_DIR)
 CLIENT_ENV = {names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR, **NO_OTHER_GPUS, **LIBCUDA_FOLDER}
 
 
@@ -55,8 +57,9 @@ def client_edits(minor: int, client_dir: str, driver: DriverFiles, fronts: Front
     """The edits for a client of the GPU with device node /dev/nvidia<minor>; `client_dir` as the host names it."""
     return ContainerEdits(
         env=CLIENT_ENV,
-        mounts=(*_library_mounts(driver, fronts), *_tools(driver), Mount(client_dir, names.CLIENT_PIPE_DIR)),
+        mounts=(*_library_mounts(driver, fronts), *_tools(driver), *_sockets(client_dir)),
         devices=_devices(driver, (f"nvidia{minor}", *CONTROL_DEVICES)),
+        scratch=LOG_DIRS,
     )
 
 
@@ -65,8 +68,8 @@ def simulated_client_edits(
 ) -> ContainerEdits:
     """The same as `client_edits`, of a simulated GPU, whose device node is a socket."""
     device = f"{simulation_dir}/dev/nvidia{minor}"
-    mounts = (*_library_mounts(driver, fronts), Mount(device, device), Mount(client_dir, names.CLIENT_PIPE_DIR))
-    return ContainerEdits(env=CLIENT_ENV, mounts=mounts)
+    mounts = (*_library_mounts(driver, fronts), Mount(device, device), *_sockets(client_dir))
+    return ContainerEdits(env=CLIENT_ENV, mounts=mounts, scratch=LOG_DIRS)
 
 
 def showing_grant(edits: ContainerEdits, uuid: Uuid) -> ContainerEdits:
@@ -104,6 +107,11 @@ def mps_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
 
 def simulated_mps_edits(simulation_dir: str) -> ContainerEdits:
     return ContainerEdits(mounts=(Mount(simulation_dir, simulation_dir, read_only=False),))
+
+
+def _sockets(client_dir: str) -> tuple[Mount, ...]:
+    """The way to the attach broker, also for a process that lost its variables: CUDA looks at its default then."""
+    return tuple(Mount(client_dir, path) for path in (names.CLIENT_PIPE_DIR, names.DEFAULT_PIPE_DIR))
 
 
 def _tools(driver: DriverFiles) -> tuple[Mount, ...]:

@@ -30,3 +30,5 @@ class ContainerEdits:
     mounts: tuple[Mount, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
     cdi_devices: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
+    """Directories in memory, bounded, of the container's own and empty at its start. CDI alone can make them."""

@@ -17,6 +17,7 @@ from gpushare.agent.gpus.driver import DriverFiles
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.api import names
 
+PIPE = names.CLIENT_PIPE_DIR
 DRIVER = DriverFiles(
     libraries={"libcuda.so.1": "/usr/lib/x86_64-linux-gnu/libcuda.so.580.1"},
     executables={"nvidia-cuda-mps-server": "/usr/bin/nvidia-cuda-mps-server"},
@@ -72,11 +73,34 @@ def test_an_mps_pod_gets_every_gpu_and_the_drivers_executables() -> None:
 def test_in_a_simulation_the_device_node_is_a_socket_at_its_own_path() -> None:
     edits = simulated_client_edits(1, "/run/gpushare/GPU-1/client", "/run/gpushare-simulation")
     assert edits.devices == ()
-    assert {mount.host_path: mount.container_path for mount in edits.mounts} == {
+    assert {mount.host_path: mount.container_path for mount in edits.mounts if mount.container_path != PIPE} == {
         "/run/gpushare-simulation/dev/nvidia1": "/run/gpushare-simulation/dev/nvidia1",
-        "/run/gpushare/GPU-1/client": names.CLIENT_PIPE_DIR,
+        "/run/gpushare/GPU-1/client": "/tmp/nvidia-mps",
     }
     assert simulated_mps_edits("/s").mounts[0].container_path == "/s"
+
+
+@pytest.mark.parametrize("edits", [client_edits(3, "/c", DRIVER), simulated_client_edits(3, "/c", "/s")])
+def test_a_client_without_variables_finds_the_same_socket(edits: ContainerEdits) -> None:
+    assert {mount.container_path for mount in edits.mounts if mount.host_path == "/c"} == {PIPE, "/tmp/nvidia-mps"}
+
+
+def test_the_log_is_a_bounded_directory_of_the_containers_own() -> None:
+    edits = client_edits(3, "/c", DRIVER)
+    mounts = cdi.spec("GPU-1", edits)["devices"][0]["containerEdits"]["mounts"]
+    own = {mount["containerPath"]: mount for mount in mounts if mount.get("type") == "tmpfs"}
+    assert set(own) == {"/var/log/gpushare-mps", "/var/log/nvidia-mps"}
+    for mount in own.values():
+        assert {"size=4m", "nr_inodes=64", "mode=1777", "nosuid", "nodev", "noexec"} <= {*mount["options"]}
+        assert not {"bind", "rbind"} & {*mount["options"]}, "nothing of the host"
+
+
+@pytest.mark.parametrize("edits", [client_edits(3, "/c", DRIVER), whole_edits([3], DRIVER)], ids=["slot", "whole GPU"])
+def test_the_drivers_libraries_lie_where_nvidias_base_images_look_first(edits: ContainerEdits) -> None:
+    libcuda = {
+        mount.container_path: mount.host_path for mount in edits.mounts if "libcuda.so.1" in mount.container_path
+    }
+    assert libcuda["/usr/local/nvidia/lib64/libcuda.so.1"] == "/usr/lib/x86_64-linux-gnu/libcuda.so.580.1"
 
 
 def test_the_spec_names_the_device_that_allocate_names() -> None:
