@@ -90,12 +90,19 @@ def granted_pods(holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedP
 
 
 def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedPod:
-    """The pod with all its containers: more, perhaps, than a file takes."""
+    """The pod with all its containers that run or may: more, perhaps, than a file takes.
+
+    One that has ended for good is no process of the pod. So a container whose postStart hook waits for its own program
+    is the only one, where it is, although the kubelet writes no status before the hook has ended.
+    """
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     ids = {str(item["name"]): container_id(item) for item in container_statuses(pod) if is_running(item)}
     starting = {id(container) for container in _ordinary_init_containers(pod)} if _may_initialise(pod) else set()
     known, listed = holders.shares.get(share), []
+    ended = set(_ended_for_good(pod))
     for container in containers(pod, ephemeral=True):
+        if container["name"] in ended:
+            continue
         key = (namespace, name, container["name"])
         here = holders.places.get(key) == (share, uuid)
         grant = None
@@ -107,6 +114,25 @@ def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uui
             )
         )
     return GrantedPod(uid=uid, namespace=namespace, name=name, containers=listed)
+
+
+def _ended_for_good(pod: Pod) -> Iterator[str]:
+    """The names of containers that ended and that the kubelet does not start again in this sandbox."""
+    spec = pod.get("spec") or {}
+    restarts = {str(container["name"]): _restart_policy(container, spec) for container in spec.get("containers") or ()}
+    restarts |= {str(container["name"]): "OnFailure" for container in _ordinary_init_containers(pod)}
+    restarts |= {str(container["name"]): "Never" for container in spec.get("ephemeralContainers") or ()}
+    for status in container_statuses(pod):
+        ended, policy = (status.get("state") or {}).get("terminated"), restarts.get(str(status["name"]), "Always")
+        if ended and (policy == "Never" or (policy == "OnFailure" and ended.get("exitCode") == 0)):
+            yield str(status["name"])
+
+
+def _restart_policy(container: Mapping[str, object], spec: Mapping[str, object]) -> str:
+    """`restartPolicyRules` may start it again, whatever its policy says."""
+    if container.get("restartPolicyRules"):
+        return "Always"
+    return str(container.get("restartPolicy") or spec.get("restartPolicy") or "Always")
 
 
 def _client_grant(grant: Grant | None, share: GpuShare | None) -> ClientGrant | None:

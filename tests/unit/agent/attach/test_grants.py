@@ -101,6 +101,40 @@ def test_an_init_container_has_no_part_once_containers_run() -> None:
     assert found(holders(running, places={("pod-1", "app"): HERE})) == {"pod-1": {"app": GRANTED, "init": None}}
 
 
+ENDED = {"terminated": {"exitCode": 0}}
+FAILED = {"terminated": {"exitCode": 1}}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "policy", "state", "named"),
+    [
+        ("a pod that ends once", "Never", FAILED, []),
+        ("it has done its work", "OnFailure", ENDED, []),
+        ("the kubelet starts it again after a failure", "OnFailure", FAILED, ["side"]),
+        ("the kubelet starts it again always", "Always", ENDED, ["side"]),
+        ("it waits to be started again", "Never", {"waiting": {"reason": "CrashLoopBackOff"}}, ["side"]),
+        ("its status is not known", "Never", {}, ["side"]),
+    ],
+)
+def test_a_container_that_ended_for_good_does_not_count(
+    sentence: str, policy: str, state: object, named: list[str]
+) -> None:
+    beside = {**PLAIN, "name": "side"}
+    made = pod(1, container(), beside, with_status=False)
+    made["spec"]["restartPolicy"] = policy
+    made["status"]["containerStatuses"] = [{"name": "side", "state": state}]
+    assert [*found(holders(made, places={("pod-1", "app"): HERE}))["pod-1"]] == ["app", *named], sentence
+
+
+@pytest.mark.parametrize(("state", "named"), [(ENDED, []), (FAILED, ["init"]), ({}, ["init"])])
+def test_while_a_post_start_hook_runs_an_init_container_that_ended_does_not_count(
+    state: object, named: list[str]
+) -> None:
+    made = initialising(PLAIN | {"name": "init"}, container())
+    made["status"]["initContainerStatuses"] = [{"name": "init", "state": state}]
+    assert [*found(holders(made, places={("pod-1", "app"): HERE}))["pod-1"]] == ["app", *named]
+
+
 def test_pods_that_run_come_first_and_those_whose_gpu_is_not_known_last() -> None:
     waiting, running = pod(2, with_status=False), pod(3)
     given = holders(
