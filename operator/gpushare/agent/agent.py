@@ -142,7 +142,9 @@ class Agent:
             cache,
             Inventory(interfaces.nvml, clock, interfaces.proc),
             Devices(settings),
-            KubeletReader(interfaces.pod_resources, clock, cache.known_pods, directories.read_whole_names),
+            KubeletReader(
+                interfaces.pod_resources, clock, cache.known_pods, directories.read_whole_names, directories.granted
+            ),
             directories,
             PreparedClaims(settings.cdi_dir),
         )

@@ -187,7 +187,7 @@ class StatusReporter:
             pre_stop_mounted=observer.usage.pre_stop_mounted(),
             nvml_error=readings.inventory.error,
             driver_error=readings.devices.problem() or readings.devices.daemon_problem(),
-            kubelet_error=readings.kubelet.error,
+            kubelet_error=readings.kubelet.error or readings.kubelet.forgotten,
             now=format_timestamp(now),
         )
 

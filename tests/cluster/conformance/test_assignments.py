@@ -14,7 +14,7 @@ from localcluster.kubectl import Object
 from tests.cluster import claims
 from tests.cluster.claims import SIZES
 from tests.cluster.clients.test_gate import end_container
-from tests.cluster.harness import NODE, Harness, Share, Tenant, is_ready, wait_until
+from tests.cluster.harness import NODE, Harness, Share, Tenant, condition, is_ready, wait_until
 from tests.cluster.node import without_agent
 
 pytestmark = [pytest.mark.long, pytest.mark.takes(60)]
@@ -125,6 +125,43 @@ def test_slots_of_pods_force_deleted_without_a_kubelet_are_free_again(
     share.wait_capacity(8, 60)
     tenant.start_replaced(tenant.pod("after", "kept", "limits"))
     assert tenant.wait_event("after", "limits")["problems"] == []
+
+
+CHECKPOINT = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
+
+
+@pytest.mark.parametrize("restarted", [restart_agent, lambda _: None], ids=["agent-restarts-too", "agent-stays"])
+def test_clients_keep_slots_that_the_kubelet_forgot(
+    harness: Harness, share: Share, tenant: Tenant, restarted: Callable[[Harness], None]
+) -> None:
+    """As after a power cut: the kubelet never lists them again, and would give their slots to others."""
+    olds = tenant.neighbours("kept", 3, prefix="old")
+    os.kill(processes.components(harness.layout)["kubelet"].pid, signal.SIGSTOP)
+    try:
+        harness.in_node(CHECKPOINT).unlink()
+    finally:
+        processes.replace(harness.layout, "kubelet", signal.SIGKILL)
+    restarted(harness)
+    message = wait_until("the pods are named", lambda: named_as_forgotten(harness), 120, lambda: harness.gpu_node())
+    assert all(f"{tenant.name}/{name}" in message for name in olds)
+    share.wait_capacity(5, 60)
+    assert sum(harness.held_by_gpu("kept").values()) == 3
+    news = [f"new-{number}" for number in range(5)]
+    for name in news:
+        tenant.start_replaced(tenant.pod(name, "kept", *HOLD))
+    for name in news:
+        assert tenant.wait_event(name, "limits")["problems"] == []
+    tenant.go_on(olds)
+    tenant.start(tenant.pod("ninth", "kept", *HOLD))
+    wait_until("the ninth is unschedulable", lambda: tenant.unscheduled_message("ninth"))
+    tenant.delete_pods(*olds)
+    assert tenant.wait_event("ninth", "limits")["problems"] == []
+    wait_until("nobody is named", lambda: not named_as_forgotten(harness), 60, lambda: harness.gpu_node())
+
+
+def named_as_forgotten(harness: Harness) -> str:
+    message = str(condition(harness.gpu_node(), "KubeletReachable").get("message", ""))
+    return message if "kubelet_internal_checkpoint" in message else ""
 
 
 def test_after_a_reboot_shares_serve_slots_and_claims_of_controllers_again(harness: Harness, share: Share) -> None:

@@ -6,7 +6,7 @@ from gpushare.agent.kubelet.listing import OfferedDevice
 from gpushare.agent.kubelet.plugin import DevicePlugin
 from gpushare.agent.kubelet.service import DeviceKind
 from gpushare.agent.podresources.holdings import KubeletView, ShareGpu, Slots, WholeNames, by_gpu
-from gpushare.agent.reconcile.offers import GpuOffer, offered_slots
+from gpushare.agent.reconcile.offers import GpuOffer
 from gpushare.api import names
 
 MPS_DEVICES = 64
@@ -22,7 +22,7 @@ def offered_devices(offers: Iterable[GpuOffer]) -> list[OfferedDevice]:
             offer.uuid if offer.whole else names.slot_id(offer.uuid, item.slot), item.healthy, offer.numa_node
         )
         for offer in offers
-        for item in offered_slots(offer.per_gpu, offer.held, offer.accepting, offer.lost)
+        for item in offer.slots()
     ]
 
 

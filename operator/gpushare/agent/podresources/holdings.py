@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count
 from types import MappingProxyType
 
 from gpushare.api import names
@@ -40,6 +41,9 @@ class KubeletView:
 
     `allocatable_ids`, `held_ids`: device ids by resource, others' included. `asking`: how many containers hold some of
     a resource.
+
+    `forgotten`: those of `held` that the kubelet no longer lists although their containers run: it may not give them
+    to others. Where it has already, the container has the number of another slot here.
     """
 
     started: float
@@ -51,6 +55,11 @@ class KubeletView:
     allocatable_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
     held_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
     asking: Mapping[str, int] = field(default_factory=dict)
+    forgotten: Holdings = field(default_factory=dict)
+
+    def containers(self) -> frozenset[ContainerName]:
+        """Those that hold slots or whole GPUs."""
+        return frozenset[ContainerName]().union(*self.holders.values())
 
     def holding(self, share: ShareName, uuid: Uuid) -> Slots:
         return self.held.get((share, uuid), frozenset())
@@ -109,6 +118,24 @@ def view(
             resource for resource, *_ in {(item.resource, item.namespace, item.pod, item.container) for item in held}
         ),
     )
+
+
+def united(reading: KubeletView, known: Mapping[ContainerName, Collection[Slot]]) -> KubeletView:
+    """The reading with holders that it lacks. `known`: their slots as they were known last; a negative number is none
+    that is known."""
+    holders, forgotten = dict(reading.holders), list[Slot]()
+    lacking = sorted((container, slot) for container, slots in known.items() for slot in slots)
+    for container, slot in sorted(lacking, key=lambda item: _is_taken(reading, item[1])):
+        if _is_taken(reading, slot):
+            slot = next(free for free in ((*slot[:2], number) for number in count()) if free not in holders)
+        holders[slot] = holders.get(slot, frozenset()) | {container}
+        forgotten.append(slot)
+    return replace(reading, holders=holders, held=_grouped(holders), forgotten=_grouped(forgotten))
+
+
+def _is_taken(reading: KubeletView, slot: Slot) -> bool:
+    """Whether the kubelet has given the slot to another; a whole GPU has no other number."""
+    return slot[:2] not in reading.whole and (slot[2] < 0 or slot in reading.holders)
 
 
 def _by_resource(devices: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:

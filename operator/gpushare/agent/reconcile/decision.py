@@ -223,12 +223,14 @@ def _decide_gpu(given: DecisionInput, item: GpuAssessment, gate: str, note: str)
         readiness = Readiness(DaemonReason.GATE_NOT_OPEN, gate)
     elif gate:
         note = gate
+    by_kubelet = given.kubelet.forgotten if given.kubelet is not None else {}
+    forgotten = by_kubelet.get((planned.share, planned.uuid), frozenset())
     return GpuDecision(
         plan=planned,
         readiness=readiness,
         held=item.held,
         drained=item.drained,
-        offer=offer_of(planned, share, item.takes_pods and not gate, view, item.held),
+        offer=offer_of(planned, share, item.takes_pods and not gate, view, item.held, forgotten),
         taken=item.taken,
         share=share,
         view=view,

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from gpushare.agent.podresources.holdings import WholeNames
+from gpushare.agent.podresources.holdings import ContainerName, ShareGpu, WholeNames
 from gpushare.agent.reconcile import daemon_files, whole_gpus
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.api.gpunode import Uuid
 from gpushare.mps.files import ModelFiles
+from gpushare.mps.wire import GpuGrants
 
 
 class GpuDirectories:
@@ -41,6 +42,17 @@ class GpuDirectories:
     def read_whole_names(self) -> WholeNames:
         """The names of now, for a reading of the kubelet. OSError."""
         return _names(whole_gpus.read_all(self.root, self._files))
+
+    def granted(self) -> dict[ContainerName, ShareGpu]:
+        """Where each container has its part by grants.json, which an agent leaves to its successor."""
+        granted: dict[ContainerName, ShareGpu] = {}
+        for uuid, item in self.shared.items():
+            grants = self._files.read(item.directory.grants, GpuGrants).value
+            for pod in grants.pods if grants is not None and grants.share == item.wanted.share else ():
+                for container in pod.containers:
+                    if container.grant is not None:
+                        granted[pod.namespace, pod.name, container.name] = (item.wanted.share, uuid)
+        return granted
 
 
 def _names(whole: Mapping[Uuid, WholeGpu]) -> WholeNames:

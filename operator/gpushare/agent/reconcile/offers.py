@@ -21,14 +21,17 @@ class OfferedSlot:
     healthy: bool
 
 
-def offered_slots(per_gpu: int, held: AbstractSet[int], accepting: bool, lost: bool) -> list[OfferedSlot]:
+def offered_slots(
+    per_gpu: int, held: AbstractSet[int], accepting: bool, lost: bool, forgotten: AbstractSet[int] = frozenset()
+) -> list[OfferedSlot]:
     """The slots by number: those held and, while `accepting`, the lowest free ones up to `per_gpu` together.
 
-    A held slot is unhealthy only on a `lost` GPU: the kubelet counts an unhealthy one against capacity elsewhere.
+    A held slot is unhealthy only on a `lost` GPU, since the kubelet counts an unhealthy one against capacity elsewhere,
+    and where the kubelet has `forgotten` who holds it: it would give it to another.
     """
     free = per_gpu - len(held) if accepting and not lost else 0
     lowest = islice((slot for slot in count() if slot not in held), max(free, 0))
-    return [OfferedSlot(slot, not lost) for slot in sorted({*held, *lowest})]
+    return [OfferedSlot(slot, not lost and slot not in forgotten) for slot in sorted({*held, *lowest})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,24 @@ class GpuOffer:
     numa_node: int | None = None
     whole: bool = False
     """It is one device, of the GPU's own UUID."""
+    forgotten: Slots = frozenset()
+    """Those of `held` whose holders the kubelet does not know any more."""
+
+    def slots(self) -> list[OfferedSlot]:
+        return offered_slots(self.per_gpu, self.held, self.accepting, self.lost, self.forgotten)
 
 
-def offer_of(plan: GpuPlan, share: GpuShare | None, takes_pods: bool, view: GpuView | None, held: Slots) -> GpuOffer:
+def offer_of(
+    plan: GpuPlan,
+    share: GpuShare | None,
+    takes_pods: bool,
+    view: GpuView | None,
+    held: Slots,
+    forgotten: Slots = frozenset(),
+) -> GpuOffer:
     """Free slots only on a GPU that takes pods, of a share that still takes clients; held ones always."""
     per_gpu = share.clients.per_gpu if share else 0
     lost = view is not None and view.lost
     accepting = takes_pods and plan.stage is GpuStage.SERVE and share is not None and not share.deleting and not lost
     numa_node = view.info.numa_node if view else None
-    return GpuOffer(plan.uuid, per_gpu, held, accepting, lost, numa_node, bool(plan.resource))
+    return GpuOffer(plan.uuid, per_gpu, held, accepting, lost, numa_node, bool(plan.resource), forgotten)

@@ -16,7 +16,6 @@ from gpushare.agent.observe.borrowing import Shortage, borrowings
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading
 from gpushare.agent.reconcile.decision import GpuDecision
-from gpushare.agent.reconcile.offers import offered_slots
 from gpushare.api.gpunode import Borrower, Finding, Uuid
 from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant
@@ -232,7 +231,7 @@ def _gpu(view: GpuView, snapshot: NodeSnapshot) -> Iterator[Sample]:
 def _shared(decision: GpuDecision, state: DaemonState | None) -> Iterator[Sample]:
     offer, where = decision.offer, (decision.plan.share, decision.plan.uuid)
     yield SLOTS.of(offer.per_gpu, *where)
-    yield OFFERED.of(len(offered_slots(offer.per_gpu, offer.held, offer.accepting, offer.lost)), *where)
+    yield OFFERED.of(len(offer.slots()), *where)
     yield HELD.of(len(decision.held), *where)
     yield READY.of(decision.readiness.ready, *where)
     yield REASON.of(1, *where, decision.readiness.reason.value)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.podresources.holdings import HeldDevice
-from gpushare.agent.podresources.reader import KubeletReader, validate_listing
+from gpushare.agent.podresources.holdings import HeldDevice, KubeletView, ShareGpu
+from gpushare.agent.podresources.reader import FORGOTTEN_SECONDS, KubeletReader, validate_listing
 
 RUNNING: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 WAITING: dict[str, Any] = {"waiting": {"reason": "ContainerCreating"}}
@@ -150,3 +150,111 @@ async def test_a_list_that_lags_for_a_moment_is_no_line_of_the_log(caplog: pytes
     source.listed, now[0] = [], 200.0
     await reader.poll()
     assert sum("no new view" in record.message for record in caplog.records) == 1, "it counts anew"
+
+
+class Node:
+    """A node whose kubelet lists what a test sets, at the times that the test says."""
+
+    def __init__(self, granted: dict[tuple[str, str, str], ShareGpu] | None = None) -> None:
+        self.source, self.pods, self.now = Source(), list[dict[str, Any]](), 1000.0
+        self.reader = KubeletReader(self.source, lambda: self.now, lambda: self.pods, granted=lambda: granted or {})
+
+    async def view(self, after: float = 1.0) -> KubeletView | None:
+        self.now += after
+        await self.reader.poll()
+        return self.reader.view
+
+    async def settled(self) -> KubeletView:
+        """Once the kubelet has had its time."""
+        await self.view()
+        view = await self.view(FORGOTTEN_SECONDS)
+        assert view is not None
+        return view
+
+
+def named(name: str) -> dict[str, Any]:
+    made = pod(RUNNING)
+    return made | {"metadata": made["metadata"] | {"name": name}}
+
+
+def device(name: str, slot: int) -> HeldDevice:
+    return HeldDevice("ns", name, "app", "gpushare.dev/a", f"GPU-0::{slot}")
+
+
+def slots(view: KubeletView | None) -> dict[str, list[int]]:
+    """The slots by pod."""
+    assert view is not None
+    return {
+        name: sorted(number for _, _, number in held)
+        for name in {pod for holders in view.holders.values() for _, pod, _ in holders}
+        if (held := [slot for slot, holders in view.holders.items() if ("ns", name, "app") in holders])
+    }
+
+
+HERE: ShareGpu = ("a", "GPU-0")
+
+
+async def test_a_kubelet_that_forgets_is_united_with_the_known_holders() -> None:
+    node = Node()
+    node.pods, node.source.listed = [named("old"), named("older")], [device("old", 0), device("older", 3)]
+    before = await node.view()
+    node.source.listed = []
+    assert await node.view() is before
+    assert await node.view(FORGOTTEN_SECONDS - 10) is before, "it may still learn of its pods"
+    assert node.reader.error
+    view = await node.view(20)
+    assert view is not None
+    assert slots(view) == {"old": [0], "older": [3]}
+    assert (view.held, view.forgotten) == ({HERE: {0, 3}}, {HERE: {0, 3}})
+    assert node.reader.error == ""
+    assert "2 pods with slots (its file kubelet_internal_checkpoint): ns/old, ns/older." in node.reader.forgotten
+
+
+async def test_a_slot_that_was_given_again_is_another_one_for_its_first_holder() -> None:
+    node = Node()
+    node.pods, node.source.listed = [named("old"), named("older")], [device("old", 0), device("older", 1)]
+    await node.view()
+    node.source.listed = [device("new", 0)]
+    view = await node.settled()
+    assert slots(view) == {"new": [0], "old": [2], "older": [1]}
+    assert view.forgotten == {HERE: {1, 2}}
+
+
+async def test_one_old_pod_does_not_lose_its_slot_to_a_count_that_agrees() -> None:
+    node = Node()
+    node.pods, node.source.listed = [named("old")], [device("old", 0)]
+    before = await node.view()
+    node.source.listed = [device("new", 0)]  # of which the API server does not know yet that it runs
+    assert await node.view() is before
+    assert slots(await node.settled()) == {"new": [0], "old": [1]}
+
+
+async def test_a_restarted_agent_knows_the_holders_by_what_it_wrote() -> None:
+    node = Node({("ns", "old", "app"): HERE, ("ns", "gone", "app"): HERE})
+    node.pods = [named("old")]
+    assert await node.view() is None
+    view = await node.settled()
+    assert (slots(view), view.forgotten) == ({"old": [0]}, {HERE: {0}})
+
+
+async def test_of_a_holder_whose_gpu_nobody_knows_nothing_is_guessed() -> None:
+    node = Node()
+    node.pods = [named("old")]
+    await node.view()
+    assert await node.view(FORGOTTEN_SECONDS * 2) is None
+    assert "of 0 containers, but 1" in node.reader.error
+
+
+async def test_pods_that_were_made_again_are_named_no_more() -> None:
+    node = Node()
+    node.pods, node.source.listed = [named("old"), named("older")], [device("old", 0), device("older", 1)]
+    await node.view()
+    node.source.listed = []
+    await node.settled()
+    node.pods, node.source.listed = [named("older"), named("again")], [device("again", 2)]
+    view = await node.view()
+    assert slots(view) == {"older": [1], "again": [2]}
+    assert "1 pod with slots" in node.reader.forgotten
+    node.pods = [named("again")]
+    view = await node.view()
+    assert (slots(view), node.reader.forgotten) == ({"again": [2]}, "")

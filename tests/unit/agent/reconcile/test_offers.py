@@ -40,3 +40,12 @@ def test_a_slot_above_the_bound_is_offered_only_while_it_is_held(per_gpu: int, h
 def test_after_shrinking_the_pods_on_high_slots_count() -> None:
     offered = offered_slots(4, {5, 6, 7}, True, False)
     assert [item.slot for item in offered] == [0, 5, 6, 7]
+
+
+@given(st.integers(0, 48), HELD, HELD)
+def test_a_slot_whose_holder_the_kubelet_forgot_counts_and_is_given_to_nobody(
+    per_gpu: int, held: set[int], forgotten: set[int]
+) -> None:
+    offered = offered_slots(per_gpu, held | forgotten, True, False, forgotten)
+    assert {item.slot for item in offered if not item.healthy} == forgotten
+    assert len(offered) == max(per_gpu, len(held | forgotten))
