@@ -33,6 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--client-name", action="append", default=[], help="common name of an API server's certificate; default: any"
     )
+    parser.add_argument(
+        "--tolerate-taint", action="append", default=[], help="key of a taint of GPU nodes that pods of shares tolerate"
+    )
     parser.add_argument("--metrics-port", type=int, default=0, help="HTTP port of /metrics; 0 (default): none")
 
 
@@ -45,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         metrics_port=args.metrics_port,
         client_authority=args.client_authority,
         client_names=tuple(args.client_name),
+        tolerated=tuple(args.tolerate_taint),
     )
     event_loop.run(_main(settings))
     return 0

@@ -17,6 +17,7 @@ from gpushare.api.names import (
     ANNOTATION_MEMORY_LIMIT,
     ANNOTATION_THREADS,
     CAPACITY_MEMORY_BURST,
+    container_annotation,
     device_class,
 )
 from gpushare.api.quantity import MIB, format_mib, parse_memory, parse_mib
@@ -78,11 +79,14 @@ class GrantRefused(ValueError):
         self.message = message
 
 
-def resolve(share: GpuShare, annotations: Mapping[str, str]) -> Grant:
-    """The grant of a container of `share` in a pod with these annotations. Raises the first GrantRefused."""
-    threads = granted_threads(share, annotations)
-    memory = granted_memory_mib(share, annotations, threads)
-    return _grant(share, threads, memory, granted_limit_mib(share, annotations, memory) - memory)
+def resolve(share: GpuShare, annotations: Mapping[str, str], container: str = "") -> Grant:
+    """The grant of a container of `share` in a pod with these annotations. Raises the first GrantRefused.
+
+    `container`: its name. Its own annotation of an amount goes before that of the pod.
+    """
+    threads = granted_threads(share, annotations, container)
+    memory = granted_memory_mib(share, annotations, threads, container)
+    return _grant(share, threads, memory, granted_limit_mib(share, annotations, memory, container) - memory)
 
 
 def default_grant(share: GpuShare) -> Grant:
@@ -91,33 +95,32 @@ def default_grant(share: GpuShare) -> Grant:
     return _grant(share, share.clients.threads.default, memory, _default_limit_mib(share, memory) - memory)
 
 
-def refusals(share: GpuShare, annotations: Mapping[str, str]) -> list[GrantRefused]:
-    """All problems of the annotations, so that a user sees them at once."""
+def refusals(share: GpuShare, annotations: Mapping[str, str], container: str = "") -> list[GrantRefused]:
+    """All problems of the annotations, so that a user sees them at once. `container`: as of `resolve`."""
     refusals_found: list[GrantRefused] = []
     threads = share.clients.threads.default
     try:
-        threads = granted_threads(share, annotations)
+        threads = granted_threads(share, annotations, container)
     except GrantRefused as refused:
         refusals_found.append(refused)
     memory = share.memory_default_mib
     try:
-        memory = granted_memory_mib(share, annotations, threads)
+        memory = granted_memory_mib(share, annotations, threads, container)
     except GrantRefused as refused:
         refusals_found.append(refused)
     try:
-        granted_limit_mib(share, annotations, memory)
+        granted_limit_mib(share, annotations, memory, container)
     except GrantRefused as refused:
         refusals_found.append(refused)
     return refusals_found
 
 
-def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
+def granted_threads(share: GpuShare, annotations: Mapping[str, str], container: str = "") -> int:
     """Whole percent, 1 to threads.max. Raises GrantRefused."""
     threads = share.clients.threads
-    value = annotations.get(ANNOTATION_THREADS)
+    field, value = _asked(annotations, ANNOTATION_THREADS, container)
     if value is None:
         return threads.default
-    field = f"metadata.annotations[{ANNOTATION_THREADS}]"
     most = threads.default if share.by_claims else threads.max
     advice = f"write a whole number from 1 to {most}"
     if not _WHOLE_NUMBER.fullmatch(value):
@@ -133,12 +136,11 @@ def granted_threads(share: GpuShare, annotations: Mapping[str, str]) -> int:
     return int(value)
 
 
-def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads: int) -> int:
+def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads: int, container: str = "") -> int:
     """MiB reserved for the container, rounded down. `threads` decide the size of its contexts. Raises GrantRefused."""
-    value = annotations.get(ANNOTATION_MEMORY)
+    field, value = _asked(annotations, ANNOTATION_MEMORY, container)
     if value is None:
         return share.memory_default_mib
-    field = f"metadata.annotations[{ANNOTATION_MEMORY}]"
     size = _bytes(field, value)
     processes = share.clients.processes
     need = context_need_mib(threads) * processes
@@ -149,12 +151,11 @@ def granted_memory_mib(share: GpuShare, annotations: Mapping[str, str], threads:
     return size // MIB
 
 
-def granted_limit_mib(share: GpuShare, annotations: Mapping[str, str], memory_mib: int) -> int:
+def granted_limit_mib(share: GpuShare, annotations: Mapping[str, str], memory_mib: int, container: str = "") -> int:
     """MiB that the container may use at most, rounded down; `memory_mib` of them are reserved. Raises GrantRefused."""
-    value = annotations.get(ANNOTATION_MEMORY_LIMIT)
+    field, value = _asked(annotations, ANNOTATION_MEMORY_LIMIT, container)
     if value is None:
         return _default_limit_mib(share, memory_mib)
-    field = f"metadata.annotations[{ANNOTATION_MEMORY_LIMIT}]"
     size, reserved = _bytes(field, value), format_mib(memory_mib)
     if size < memory_mib * MIB:
         raise GrantRefused(field, value, f"is below the {reserved} that are reserved for it; write at least {reserved}")
@@ -202,6 +203,13 @@ def most_contexts(processes: int, per_gpu: int) -> int:
 def contexts_take(processes: int) -> str:
     """A phrase such as `one CUDA context takes` or `3 CUDA contexts take`."""
     return "one CUDA context takes" if processes == 1 else f"{count_of(processes, 'CUDA context')} take"
+
+
+def _asked(annotations: Mapping[str, str], annotation: str, container: str) -> tuple[str, str | None]:
+    """(the field as a user names it, its value or None); the container's own annotation goes before the pod's."""
+    own = container_annotation(annotation, container)
+    name = own if container and own in annotations else annotation
+    return f"metadata.annotations[{name}]", annotations.get(name)
 
 
 def _check_upper_bound(share: GpuShare, field: str, value: str, size: int) -> None:

@@ -5,10 +5,11 @@ is allocated, so the node adds its variables; the rest is the same for both. One
 name gets nothing added, since no MPS daemon serves it.
 
 Guarantees: containers without either are never changed; what a tenant wrote is never replaced or removed; a second
-pass over an admitted pod adds nothing, so a pod to which it would add something was changed after the first pass.
+pass over an admitted pod adds nothing, so a pod to which it would add something was changed after the first pass. A
+copy of an admitted pod, such as a restored one, gets the grant of today in the place of the one that it brings along.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,17 +20,15 @@ from gpushare.kube.pods import grace_period_seconds, has_ended
 from gpushare.webhook.claims import classes_of
 from gpushare.webhook.containers import Container, Hook, containers, pre_stop_hook
 from gpushare.webhook.refusals import (
-    LOG_VOLUME,
+    WARM_UP,
+    annotation_problem,
     class_problems,
     environment_problems,
-    is_log_mount,
-    log_mount,
-    log_volume,
     mount_problems,
     mps_problems,
+    restored_environment,
     share_problems,
     slot_problems,
-    volume_problems,
 )
 from gpushare.webhook.review import (
     AdmissionData,
@@ -79,6 +78,8 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
         problems.add(Reason.SLOT, class_problems(container))
     users: dict[str, Container] = {}
     grace, by_program = int(grace_period_seconds(pod)), _is_mounted(data)
+    if asking:
+        changes += _toleration_changes(spec, data.tolerated)
     for container in asking:
         if problems.full:
             break
@@ -88,13 +89,10 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
             for resource in container.slots:
                 problems.add(Reason.SHARE, share_problems(_field(container, resource), _share(resource), data))
             continue
-        expected = _expected_environment(container, annotations, data, problems)
+        expected = _expected_environment(container, annotations, data, problems, alone=len(shared) == 1)
         problems.add(Reason.ENVIRONMENT, environment_problems(container, expected))
-        problems.add(Reason.MOUNT, mount_problems(container))
+        problems.add(Reason.MOUNT, mount_problems(container, listed(spec, "volumes")))
         changes += _container_changes(container, expected or {}, pre_stop_hook(container, grace, by_program))
-    if shared:
-        problems.add(Reason.VOLUME, volume_problems(listed(spec, "volumes")))
-        changes += _volume_changes(spec)
     if problems:
         return problems.denied()
     return Admitted(tuple(changes), pod_warnings(pod, shared, data))
@@ -121,8 +119,9 @@ def check_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
 
 
 def _may_be_missing(change: Change) -> bool:
-    """The memory fraction: whoever added the rest, a moment ago or elsewhere, may not have known the share's GPUs."""
-    return change.field.endswith(f".env[{ENV_GRANTED_FRACTION}]")
+    """The memory fraction: whoever added the rest, a moment ago or elsewhere, may not have known the share's GPUs. A
+    toleration: without it a pod harms nobody."""
+    return change.field.endswith(f".env[{ENV_GRANTED_FRACTION}]") or change.field.startswith("spec.tolerations")
 
 
 def delete_pod(pod: dict[str, Any], claims: Mapping[str, Mapping[str, Any]], silence: str) -> Admitted:
@@ -162,10 +161,14 @@ def _field(container: Container, resource: str) -> str:
 
 
 def _expected_environment(
-    container: Container, annotations: Mapping[str, str], data: AdmissionData, problems: Problems
+    container: Container, annotations: Mapping[str, str], data: AdmissionData, problems: Problems, *, alone: bool
 ) -> dict[str, str] | None:
-    """The variables that the container must have; None where it gets no grant. Adds to `problems`."""
+    """The variables that the container must have; None where it gets no grant. Adds to `problems`.
+
+    `alone`: no other container of the pod reads the pod's annotations.
+    """
     environment: dict[str, str] | None = None
+    named = str(container.body.get("name") or "")
     for resource in container.slots:
         if problems.full:
             break
@@ -174,18 +177,15 @@ def _expected_environment(
         share = data.shares.get(name)
         if share is None:
             continue
-        refused = refusals(share, annotations)
-        problems.add(Reason.ANNOTATION, map(str, refused))
+        refused = refusals(share, annotations, named)
+        problems.add(Reason.ANNOTATION, (annotation_problem(problem, alone=alone) for problem in refused))
         if not refused:
-            environment = client_environment(resolve(share, annotations), share.status.gpu_memory_mib)
+            environment = client_environment(resolve(share, annotations, named), share.status.gpu_memory_mib)
     return environment
 
 
 def _container_changes(container: Container, expected: Mapping[str, str], hook: Hook | None) -> Iterator[Change]:
     yield from _environment_changes(container, expected)
-    mounts = listed(container.body, "volumeMounts")
-    if not any(is_log_mount(mount) for mount in mounts):
-        yield _append(container.path, container.field, "volumeMounts", mounts, log_mount())
     lifecycle = mapped(container.body, "lifecycle")
     if hook is not None and not lifecycle.get("preStop"):
         field = f"{container.field}.lifecycle.preStop"
@@ -197,7 +197,11 @@ def _container_changes(container: Container, expected: Mapping[str, str], hook: 
 
 def _environment_changes(container: Container, expected: Mapping[str, str]) -> Iterator[Change]:
     """The changes come before the tenant's own variables, so that those can refer to ours as $(GPUSHARE_…)."""
-    present = {variable.get("name") for variable in listed(container.body, "env")}
+    variables = listed(container.body, "env")
+    if restored := restored_environment(container, expected):
+        yield Change(f"{container.path}/env", restored, f"{container.field}.env")
+        return
+    present = {variable.get("name") for variable in variables}
     missing = [{"name": name, "value": value} for name, value in expected.items() if name not in present]
     if missing and not present:
         yield Change(f"{container.path}/env", missing, f"{container.field}.env[{missing[0]['name']}]")
@@ -206,15 +210,30 @@ def _environment_changes(container: Container, expected: Mapping[str, str]) -> I
         yield Change(f"{container.path}/env/{position}", variable, f"{container.field}.env[{variable['name']}]")
 
 
-def _volume_changes(spec: Mapping[str, Any]) -> Iterator[Change]:
-    volumes = listed(spec, "volumes")
-    if not any(volume.get("name") == LOG_VOLUME for volume in volumes):
-        yield _append("/spec", "spec", "volumes", volumes, log_volume())
+def _toleration_changes(spec: Mapping[str, Any], keys: Iterable[str]) -> Iterator[Change]:
+    """Kubernetes adds a toleration of a resource's own name alone, and clouds taint GPU nodes by another."""
+    present = listed(spec, "tolerations")
+    missing = [
+        {"key": key, "operator": "Exists", "effect": "NoSchedule"}
+        for key in keys
+        if not any(_tolerates(toleration, key) for toleration in present)
+    ]
+    if missing and not present:
+        yield Change("/spec/tolerations", missing, "spec.tolerations")
+        return
+    for toleration in missing:
+        yield Change("/spec/tolerations/-", toleration, f"spec.tolerations[{toleration['key']}]")
 
 
-def _append(path: str, field: str, key: str, present: list[Any], item: dict[str, Any]) -> Change:
-    named = f"{field}.{key}[{item['name']}]"
-    return Change(f"{path}/{key}/-", item, named) if present else Change(f"{path}/{key}", [item], named)
+def _tolerates(toleration: Mapping[str, Any], key: str) -> bool:
+    """Whatever the taint's value is."""
+    every = not toleration.get("key")
+    effects = (None, "", "NoSchedule")
+    return (
+        toleration.get("operator") == "Exists"
+        and (every or toleration.get("key") == key)
+        and toleration.get("effect") in effects
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +271,7 @@ class _Claims:
         if container.ends_before_the_pod_runs:
             yield (
                 f"{field}: {quoted(ours[0])}: an init container that ends cannot use a claim: Kubernetes lets it have"
-                " no preStop hook, so a deletion in mid-kernel could end its neighbours; make it a sidecar"
-                " (restartPolicy: Always) or do its work in an ordinary container"
+                f" no preStop hook, so a deletion in mid-kernel could end its neighbours; {WARM_UP}"
             )
         if len(ours) > 1:
             named = some(map(quoted, ours))

@@ -13,22 +13,38 @@ from gpushare.api.meta import LabelSelector, SelectorOperator
 from gpushare.api.names import (
     CLIENT_LOG_DIR,
     CLIENT_PIPE_DIR,
+    DEFAULT_LOG_DIR,
+    DEFAULT_PIPE_DIR,
     ENV_GRANTED_FRACTION,
+    GRANT_ANNOTATIONS,
     MPS_RESOURCE,
     NVIDIA_RESOURCES,
     PRE_STOP_PROGRAM,
     RESERVED_ENV_PREFIXES,
+    container_annotation,
     parse_device_class,
     size_template,
     slot_resource,
 )
-from gpushare.grant.environment import is_fraction
+from gpushare.grant.environment import VARIABLES, grant_from_environment, is_fraction
+from gpushare.grant.model import GrantRefused
 from gpushare.webhook.containers import Container
 from gpushare.webhook.review import LONGEST_VALUE, AdmissionData, listed, quoted, shown, some
 
-LOG_VOLUME = "gpushare-mps-log"
+OUR_PATHS = (CLIENT_PIPE_DIR, DEFAULT_PIPE_DIR, PRE_STOP_PROGRAM, CLIENT_LOG_DIR, DEFAULT_LOG_DIR)
+"""What a container with a slot has mounted by us."""
+EARLIER_LOG_MOUNT = {"name": "gpushare-mps-log", "mountPath": CLIENT_LOG_DIR}
+"""What earlier releases added, and copies of their pods still have; the runtime puts the container's own directory in
+its place."""
+READ_ONLY_SOURCES = ("configMap", "secret", "projected", "downwardAPI", "image")
+"""Volumes that the kubelet mounts read-only, whatever the mount says."""
 CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Followed by a DeviceClass' name: the extended resource by which Kubernetes lets pods ask for that class."""
+WARM_UP = (
+    "do its work in the container that serves, before its program"
+    ' (command: ["sh", "-c", "warm-up && exec program"]), and ask for it there alone'
+)
+"""What to do with an init container that uses the GPU: one part of it, for one after the other."""
 LONGEST_SELECTOR = 512
 MOST_KNOWN = 100
 """Names that a misspelt one is compared with, at 10 to 20 µs each."""
@@ -45,8 +61,8 @@ def slot_problems(container: Container, *, whole: bool = False) -> Iterator[str]
             yield f"{field}: {quoted(quantity)} slots: a container takes exactly one; write 1, or use more containers"
         if container.ends_before_the_pod_runs:
             yield (
-                f"{field}: an init container that ends cannot hold a {held}: Kubernetes would hand the same {held} to"
-                " another container; ask for it in a container, or in a sidecar with restartPolicy Always"
+                f"{field}: an init container that ends cannot hold a {held}: Kubernetes lets it have no preStop hook,"
+                f" and would hand the same {held} to another container; {WARM_UP}"
             )
     if len(container.slots) > 1:
         asked = some(map(shown, container.slots))
@@ -99,47 +115,69 @@ def share_problems(field: str, name: str, data: AdmissionData) -> Iterator[str]:
         )
 
 
+def annotation_problem(refused: GrantRefused, *, alone: bool) -> str:
+    """`alone`: no other container of the pod reads the pod's annotations, so none needs its own."""
+    own = [container_annotation(name, "<container>") for name in GRANT_ANNOTATIONS if f"[{name}]" in refused.field]
+    return f"{refused}; for one container alone write it as {own[0]}" if own and not alone else str(refused)
+
+
+def restored_environment(container: Container, expected: Mapping[str, str]) -> list[Any] | None:
+    """The variables of a copy of an admitted pod, with the grant of today in the place of an earlier one; None where
+    it brings none along, or the same.
+    """
+    ours = _reserved(container)
+    if not expected or not _is_grant(ours) or all(_is_ours(str(one["name"]), one, expected) for one in ours):
+        return None
+    others = [variable for variable in listed(container.body, "env") if variable not in ours]
+    return [*({"name": name, "value": value} for name, value in expected.items()), *others]
+
+
 def environment_problems(container: Container, expected: Mapping[str, str] | None) -> Iterator[str]:
-    """Reserved variables with other values than ours. `expected`: ours; None where the container gets no grant."""
-    for variable in listed(container.body, "env"):
+    """Reserved variables with other values than ours, unless all together are an earlier grant.
+
+    `expected`: ours; None where the container gets no grant.
+    """
+    ours = _reserved(container)
+    if container.slots and _is_grant(ours):
+        return
+    for variable in ours:
         name = str(variable.get("name", ""))
-        if not name.startswith(RESERVED_ENV_PREFIXES) or _is_ours(name, variable, expected or {}):
+        if _is_ours(name, variable, expected or {}):
             continue
         value = "valueFrom" if variable.get("valueFrom") else quoted(variable.get("value") or "")
         yield f"{container.field}.env[{shown(name)}]: {value}: gpushare sets this variable from the grant; remove it"
 
 
-def mount_problems(container: Container) -> Iterator[str]:
-    """Mounts at or below the paths that gpushare mounts."""
+def mount_problems(container: Container, volumes: list[Any]) -> Iterator[str]:
+    """Mounts at or below the paths that gpushare mounts, and read-only ones above: no place for ours can be made there.
+
+    `volumes`: the pod's.
+    """
+    sources = {volume.get("name"): volume for volume in volumes}
     for key, where in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
         for index, mount in enumerate(listed(container.body, key)):
             path = posixpath.normpath("/" + str(mount.get(where) or "").lstrip("/"))
-            ours = _is_within(path, CLIENT_PIPE_DIR) or _is_within(path, PRE_STOP_PROGRAM)
-            if ours or (_is_within(path, CLIENT_LOG_DIR) and not is_log_mount(mount)):
+            field = f"{container.field}.{key}[{index}].{where}: {quoted(mount.get(where))}"
+            ours = next((ours for ours in OUR_PATHS if _is_within(path, ours)), None)
+            if ours and not _is_earlier_log_mount(mount):
+                yield f"{field}: gpushare mounts {ours} itself; use another path"
+            below = next((ours for ours in OUR_PATHS if _is_within(ours, path)), None)
+            if not ours and below and _is_read_only(mount, sources.get(mount.get("name"), {})):
                 yield (
-                    f"{container.field}.{key}[{index}].{where}: {quoted(mount.get(where))}: gpushare mounts"
-                    f" {CLIENT_PIPE_DIR}, {PRE_STOP_PROGRAM} and {CLIENT_LOG_DIR} itself; use another path"
+                    f"{field}: is a read-only volume, so gpushare's {below} has no place below it and the container"
+                    " could not start; mount it elsewhere or writable"
                 )
 
 
-def volume_problems(volumes: list[Any]) -> Iterator[str]:
-    for index, volume in enumerate(volumes):
-        if volume.get("name") == LOG_VOLUME and volume != log_volume():
-            yield f"spec.volumes[{index}].name: {quoted(LOG_VOLUME)}: the name is gpushare's; use another name"
+def _is_read_only(mount: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
+    sources = [source for source in volume.values() if isinstance(source, Mapping)]
+    always = any(kind in volume for kind in READ_ONLY_SOURCES)
+    return bool(mount.get("readOnly")) or always or any(source.get("readOnly") for source in sources)
 
 
-def log_volume() -> dict[str, Any]:
-    """The volume that a client's CUDA library writes its log to: bounded, and deleted with the pod."""
-    return {"name": LOG_VOLUME, "emptyDir": {"sizeLimit": "16Mi"}}
-
-
-def log_mount() -> dict[str, Any]:
-    return {"name": LOG_VOLUME, "mountPath": CLIENT_LOG_DIR}
-
-
-def is_log_mount(mount: Mapping[str, Any]) -> bool:
-    """Tells whether the mount is exactly ours: no subPath, not read-only."""
-    return {key: value for key, value in mount.items() if value} == log_mount()
+def _is_earlier_log_mount(mount: Mapping[str, Any]) -> bool:
+    """No subPath, not read-only."""
+    return {key: value for key, value in mount.items() if value} == EARLIER_LOG_MOUNT
 
 
 def selector_text(selector: LabelSelector) -> str:
@@ -169,6 +207,21 @@ def suggestion(name: str, known: Collection[str], kind: str) -> str:
     return f"; it has {', '.join(map(quoted, sorted(known)))}" if known else "; it has no sizes"
 
 
+def _reserved(container: Container) -> list[Mapping[str, Any]]:
+    return [
+        variable
+        for variable in listed(container.body, "env")
+        if str(variable.get("name", "")).startswith(RESERVED_ENV_PREFIXES)
+    ]
+
+
+def _is_grant(reserved: Collection[Mapping[str, Any]]) -> bool:
+    """Tells whether they are a whole grant, as we write it: one by itself, or twice, is one that somebody wrote."""
+    values = {str(variable["name"]): str(variable.get("value") or "") for variable in reserved}
+    plain = len(values) == len(reserved) and not any(variable.get("valueFrom") for variable in reserved)
+    return plain and values.keys() <= {*VARIABLES} and grant_from_environment(values) is not None
+
+
 def _is_ours(name: str, variable: Mapping[str, Any], expected: Mapping[str, str]) -> bool:
     if variable.get("valueFrom") or not expected:
         return False
@@ -179,4 +232,4 @@ def _is_ours(name: str, variable: Mapping[str, Any], expected: Mapping[str, str]
 
 
 def _is_within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory + "/")
+    return path == directory or path.startswith(directory.rstrip("/") + "/")

@@ -33,11 +33,15 @@ class AdmissionData:
     """The namespace where gpushare itself runs."""
     claims: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The specs, by name in the pod's spec.resourceClaims, of the claims or templates that exist."""
+    tolerated: tuple[str, ...] = ()
+    """Keys of the taints that pods with a GPU, or a part of one, tolerate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One JSON patch operation. Always `add`: what a tenant wrote is never removed or replaced."""
+    """One JSON patch operation. Always `add`: what a tenant wrote is never removed or replaced. A grant that an earlier
+    review wrote is: `add` replaces what is there.
+    """
 
     path: str
     """JSON pointer."""
@@ -66,7 +70,6 @@ class Reason(StrEnum):
     ANNOTATION = "Annotation"
     ENVIRONMENT = "Environment"
     MOUNT = "Mount"
-    VOLUME = "Volume"
     CHANGED_AFTERWARDS = "ChangedAfterwards"
     SHARE_SPEC = "ShareSpec"
     SIZE = "Size"

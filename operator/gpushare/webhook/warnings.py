@@ -10,10 +10,9 @@ from typing import Any
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import (
-    ANNOTATION_MEMORY,
-    ANNOTATION_MEMORY_LIMIT,
-    ANNOTATION_THREADS,
+    GRANT_ANNOTATIONS,
     GROUP,
+    container_annotation,
     share_of_resource,
 )
 from gpushare.kube.pods import grace_period_seconds
@@ -22,7 +21,6 @@ from gpushare.webhook.review import LONGEST_NAME, AdmissionData, listed, mapped,
 
 MOST_WARNINGS = 10
 """The API server cuts all warnings of a request short from 4096 characters on."""
-_ANNOTATIONS = (ANNOTATION_THREADS, ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT)
 _LEAST_LIKENESS = 0.5
 """Low, since there are two to choose from: `mem` means `memory`."""
 _FIRST_DEVICE = "0"
@@ -54,11 +52,21 @@ def _warnings(
 
 def _annotation_warnings(annotations: Mapping[str, Any], asking: Sequence[Container]) -> Iterator[str]:
     """Annotations of ours that nothing reads."""
+    own = {
+        container_annotation(annotation, str(container.body.get("name") or ""))
+        for annotation in GRANT_ANNOTATIONS
+        for container in asking
+        if container.slots
+    }
     for name in annotations:
-        if not name.startswith(f"{GROUP}/"):
+        prefix, _, container_name = name.partition("/")
+        if prefix != GROUP and not prefix.endswith(f".{GROUP}"):
             continue
         field = f"metadata.annotations[{shown(name)}]"
-        if name not in _ANNOTATIONS:
+        if any(name == container_annotation(annotation, container_name) for annotation in GRANT_ANNOTATIONS):
+            if name not in own:
+                yield f"{field}: has no effect: no container {quoted(container_name)} asks for a slot"
+        elif name not in GRANT_ANNOTATIONS:
             yield f"{field}: is not known and has no effect; {_meant(name)}"
         elif not asking:
             yield f"{field}: has no effect: no container asks for a slot (resources.limits, {GROUP}/<share>)"
@@ -67,10 +75,10 @@ def _annotation_warnings(annotations: Mapping[str, Any], asking: Sequence[Contai
 
 
 def _meant(name: str) -> str:
-    short = {annotation.partition("/")[2]: annotation for annotation in _ANNOTATIONS}
+    short = {annotation.partition("/")[2]: annotation for annotation in GRANT_ANNOTATIONS}
     word = name.partition("/")[2].lower()
     near = difflib.get_close_matches(word, short, n=1, cutoff=_LEAST_LIKENESS) if len(word) <= LONGEST_NAME else []
-    return f"did you mean {quoted(short[near[0]])}?" if near else f"a pod may have {', '.join(_ANNOTATIONS)}"
+    return f"did you mean {quoted(short[near[0]])}?" if near else f"a pod may have {', '.join(GRANT_ANNOTATIONS)}"
 
 
 def _overcommit_warnings(asking: Sequence[Container], data: AdmissionData) -> Iterator[str]:

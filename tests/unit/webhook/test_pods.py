@@ -25,8 +25,8 @@ ENVIRONMENT = {
     "GPUSHARE_PROCESSES": "1",
     "GPUSHARE_MEMORY_FRACTION": "0.0572",
 }
-LOG_VOLUME = {"name": "gpushare-mps-log", "emptyDir": {"sizeLimit": "16Mi"}}
-LOG_MOUNT = {"name": "gpushare-mps-log", "mountPath": "/var/log/gpushare-mps"}
+EARLIER_LOG = {"name": "gpushare-mps-log", "mountPath": "/var/log/gpushare-mps"}
+"""What earlier releases added to a container."""
 SLOT = {"gpushare.dev/inference": "1"}
 
 
@@ -44,7 +44,9 @@ def share(name: str = "inference", deleting: bool = False, gpu_mib: int = 143155
 
 def data(*shares: GpuShare, namespace: str = "shop", labels: dict[str, str] | None = None) -> AdmissionData:
     known = {one.name: one for one in shares or (share(),)}
-    return AdmissionData(namespace, labels or {}, known, list(known), "gpushare-system")
+    return AdmissionData(
+        namespace, labels or {}, known, list(known), "gpushare-system", tolerated=("nvidia.com/gpu", "sku")
+    )
 
 
 def container(limits: dict[str, Any] | None = SLOT, **fields: Any) -> dict[str, Any]:
@@ -82,14 +84,18 @@ def environment(body: dict[str, Any], index: int = 0) -> dict[str, str]:
 # What is added
 
 
-def test_a_container_with_a_slot_gets_grant_log_directory_and_hook() -> None:
+def test_a_container_with_a_slot_gets_grant_and_hook() -> None:
     patched = admitted(pod())
     client = patched["spec"]["containers"][0]
     assert environment(patched) == ENVIRONMENT
-    assert client["volumeMounts"] == [LOG_MOUNT]
     assert client["lifecycle"] == {"preStop": {"sleep": {"seconds": 2}}}
-    assert patched["spec"]["volumes"] == [LOG_VOLUME]
     assert patched["metadata"] == pod()["metadata"]
+
+
+def test_no_volume_is_added_for_which_a_drain_would_stop() -> None:
+    patched = admitted(pod())
+    assert "volumes" not in patched["spec"]
+    assert "volumeMounts" not in patched["spec"]["containers"][0]
 
 
 def test_annotations_lower_the_grant() -> None:
@@ -110,9 +116,9 @@ def test_what_a_tenant_wrote_stays() -> None:
     mount = {"name": "data", "mountPath": "/data"}
     volume = {"name": "data", "emptyDir": {}}
     patched = admitted(pod(container(volumeMounts=[mount], lifecycle={"preStop": hook}), volumes=[volume]))
-    assert patched["spec"]["containers"][0]["volumeMounts"] == [mount, LOG_MOUNT]
+    assert patched["spec"]["containers"][0]["volumeMounts"] == [mount]
     assert patched["spec"]["containers"][0]["lifecycle"] == {"preStop": hook}
-    assert patched["spec"]["volumes"] == [volume, LOG_VOLUME]
+    assert patched["spec"]["volumes"] == [volume]
 
 
 def test_a_post_start_hook_is_kept_beside_our_pre_stop() -> None:
@@ -123,9 +129,8 @@ def test_a_post_start_hook_is_kept_beside_our_pre_stop() -> None:
 
 def test_null_lists_are_like_missing_ones() -> None:
     nothing = container(env=None, volumeMounts=None, lifecycle=None)
-    patched = admitted(pod(nothing, volumes=None, initContainers=None))
+    patched = admitted(pod(nothing, volumes=None, initContainers=None, tolerations=None))
     assert environment(patched) == ENVIRONMENT
-    assert patched["spec"]["volumes"] == [LOG_VOLUME]
 
 
 def test_containers_without_a_slot_are_never_touched() -> None:
@@ -145,7 +150,123 @@ def test_containers_of_one_pod_may_hold_a_slot_each_of_different_shares() -> Non
     both = data(share(), share("batch", memory={"default": "1Gi"}))
     patched = admitted(pod(container(), container({"gpushare.dev/batch": "1"}, name="b")), both)
     assert [environment(patched, index)["GPUSHARE_SHARE"] for index in (0, 1)] == ["inference", "batch"]
-    assert patched["spec"]["volumes"] == [LOG_VOLUME]
+
+
+@pytest.mark.parametrize("mount", [{"mountPath": "/tmp"}, {"mountPath": "/tmp/mine", "readOnly": True}, EARLIER_LOG])
+def test_a_mount_that_leaves_ours_a_place_is_admitted(mount: dict[str, Any]) -> None:
+    mine = [{"name": "x", **mount}]
+    patched = admitted(pod(container(volumeMounts=mine), volumes=[{"name": "x", "emptyDir": {}}]))
+    assert patched["spec"]["containers"][0]["volumeMounts"] == mine
+
+
+# Taints
+
+
+def toleration(**fields: str) -> dict[str, str]:
+    return {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule", **fields}
+
+
+SKU = toleration(key="sku")
+
+
+@pytest.mark.parametrize(
+    ("present", "expected"),
+    [
+        pytest.param(None, [toleration(), SKU], id="none of its own"),
+        pytest.param([toleration()], [toleration(), SKU], id="one of the two"),
+        pytest.param([{"operator": "Exists"}], [{"operator": "Exists"}], id="it tolerates all taints"),
+        pytest.param(
+            [toleration(operator="Equal"), SKU], [toleration(operator="Equal"), SKU, toleration()], id="one value alone"
+        ),
+        pytest.param(
+            [toleration(effect="NoExecute"), SKU], [toleration(effect="NoExecute"), SKU, toleration()], id="another"
+        ),
+    ],
+)
+def test_a_pod_of_a_share_tolerates_the_taints_of_gpu_nodes(present: Any, expected: list[dict[str, str]]) -> None:
+    patched = admitted(pod(tolerations=present))
+    assert patched["spec"]["tolerations"] == expected
+    assert check_pod(patched, data()) == Admitted()
+
+
+def test_no_other_pod_tolerates_them() -> None:
+    other = pod(container({"cpu": "1"}))
+    assert admitted(other) == other
+
+
+def test_who_takes_the_toleration_away_again_is_not_refused() -> None:
+    patched = admitted(pod())
+    del patched["spec"]["tolerations"]
+    assert check_pod(patched, data()) == Admitted()
+
+
+# Several containers
+
+
+def two(**annotations: str) -> dict[str, Any]:
+    both = [container(), container({"gpushare.dev/batch": "1"}, name="side")]
+    return pod(*both, annotations={key.replace("_", "/"): value for key, value in annotations.items()})
+
+
+def shares_of_both() -> AdmissionData:
+    return data(share(), share("batch", memory={"default": "2Gi", "max": "2Gi"}))
+
+
+def test_a_container_may_ask_for_itself_alone() -> None:
+    patched = admitted(
+        two(**{"gpushare.dev/memory": "1Gi", "memory.gpushare.dev/app": "4Gi", "threads.gpushare.dev/side": "10"}),
+        shares_of_both(),
+    )
+    app, side = environment(patched), environment(patched, 1)
+    assert (app["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], app["GPUSHARE_THREADS"]) == ("0=4096M", "25")
+    assert (side["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], side["GPUSHARE_THREADS"]) == ("0=1024M", "10")
+
+
+def test_a_value_that_one_of_two_shares_refuses_can_be_written_for_one_container() -> None:
+    (problem,) = refused(two(**{"gpushare.dev/memory": "4Gi"}), shares_of_both())
+    assert problem.startswith('metadata.annotations[gpushare.dev/memory]: "4Gi" is above the 2Gi')
+    assert problem.endswith("; for one container alone write it as memory.gpushare.dev/<container>")
+
+
+def test_a_refused_value_of_one_container_names_its_annotation() -> None:
+    (problem,) = refused(two(**{"memory.gpushare.dev/side": "4Gi"}), shares_of_both())
+    assert problem.startswith('metadata.annotations[memory.gpushare.dev/side]: "4Gi" is above the 2Gi')
+    assert "for one container alone" not in problem
+
+
+# Copies of admitted pods
+
+
+def changed_default() -> AdmissionData:
+    return data(share(memory={"default": "6Gi", "max": "6Gi"}))
+
+
+def test_a_copy_of_an_admitted_pod_gets_the_grant_of_today() -> None:
+    mine = {"name": "ARGS", "value": "--fraction $(GPUSHARE_MEMORY_FRACTION)"}
+    copied = admitted(pod(container(env=[mine])))
+    again = admitted(copied, changed_default())
+    assert environment(again) == environment(admitted(pod(), changed_default())) | {"ARGS": mine["value"]}
+    assert again["spec"]["containers"][0]["env"][-1] == mine
+    assert check_pod(again, changed_default()) == Admitted()
+
+
+def test_a_copy_loses_what_its_share_lends_no_more() -> None:
+    lending = data(share(memory={"default": "8Gi", "limits": {"max": "40Gi", "default": "16Gi"}}))
+    copied = admitted(pod(), lending)
+    assert "GPUSHARE_MEMORY_LIMIT_BYTES" in environment(copied)
+    assert environment(admitted(copied)) == ENVIRONMENT
+
+
+def test_a_copy_is_asked_for_its_annotations_again() -> None:
+    copied = admitted(pod(annotations={"gpushare.dev/memory": "8Gi"}))
+    (problem,) = refused(copied, changed_default())
+    assert problem.startswith('metadata.annotations[gpushare.dev/memory]: "8Gi" is above the 6Gi')
+
+
+def test_a_copy_that_did_not_pass_the_first_webhook_is_refused() -> None:
+    answer = check_pod(admitted(pod()), changed_default())
+    assert isinstance(answer, Denied)
+    assert answer.reasons == {Reason.CHANGED_AFTERWARDS}
 
 
 def test_the_fraction_is_left_out_until_a_gpu_is_known() -> None:
@@ -223,7 +344,12 @@ def test_our_own_daemons_ask_for_the_internal_resource() -> None:
 LIMITS = "spec.containers[0].resources.limits"
 ENV = "spec.containers[0].env"
 OURS = "gpushare sets this variable from the grant; remove it"
-PATHS = "gpushare mounts /run/gpushare/mps, /run/gpushare/pre-stop and /var/log/gpushare-mps itself; use another path"
+PATHS = "gpushare mounts /run/gpushare/mps itself; use another path"
+MOUNT = "spec.containers[0].volumeMounts[0].mountPath"
+WARM_UP = (
+    "do its work in the container that serves, before its program"
+    ' (command: ["sh", "-c", "warm-up && exec program"]), and ask for it there alone'
+)
 
 REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     (
@@ -251,8 +377,8 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
         "an init container's slot",
         pod(container(None), initContainers=[container()]),
         "spec.initContainers[0].resources.limits[gpushare.dev/inference]: an init container that ends cannot hold a"
-        " slot: Kubernetes would hand the same slot to another container; ask for it in a container, or in a sidecar"
-        " with restartPolicy Always",
+        " slot: Kubernetes lets it have no preStop hook, and would hand the same slot to another container;"
+        f" {WARM_UP}",
     ),
     (
         "an NVIDIA GPU beside the slot",
@@ -313,19 +439,40 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
         f'spec.containers[0].volumeMounts[0].mountPath: "/run//x/../gpushare/mps/control": {PATHS}',
     ),
     (
-        "our log volume by a sub-path",
-        pod(container(volumeMounts=[{**LOG_MOUNT, "subPath": "a"}])),
-        f'spec.containers[0].volumeMounts[0].mountPath: "/var/log/gpushare-mps": {PATHS}',
+        "an earlier release's log volume by a sub-path",
+        pod(container(volumeMounts=[{**EARLIER_LOG, "subPath": "a"}])),
+        f'{MOUNT}: "/var/log/gpushare-mps": gpushare mounts /var/log/gpushare-mps itself; use another path',
+    ),
+    (
+        "a mount where CUDA looks for MPS by default",
+        pod(container(volumeMounts=[{"name": "x", "mountPath": "/tmp/nvidia-mps"}])),
+        f'{MOUNT}: "/tmp/nvidia-mps": gpushare mounts /tmp/nvidia-mps itself; use another path',
+    ),
+    (
+        "a read-only mount in which ours has no place",
+        pod(container(volumeMounts=[{"name": "x", "mountPath": "/tmp", "readOnly": True}])),
+        f'{MOUNT}: "/tmp": is a read-only volume, so gpushare\'s /tmp/nvidia-mps has no place below it and the'
+        " container could not start; mount it elsewhere or writable",
+    ),
+    (
+        "a ConfigMap there, which the kubelet mounts read-only",
+        pod(container(volumeMounts=[{"name": "x", "mountPath": "/var/log"}]), volumes=[{"name": "x", "configMap": {}}]),
+        f'{MOUNT}: "/var/log": is a read-only volume, so gpushare\'s /var/log/gpushare-mps has no place below it and'
+        " the container could not start; mount it elsewhere or writable",
+    ),
+    (
+        "a claim of a volume there that is read-only",
+        pod(
+            container(volumeMounts=[{"name": "x", "mountPath": "/run/"}]),
+            volumes=[{"name": "x", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}}],
+        ),
+        f'{MOUNT}: "/run/": is a read-only volume, so gpushare\'s /run/gpushare/mps has no place below it and the'
+        " container could not start; mount it elsewhere or writable",
     ),
     (
         "a block device in our place",
         pod(container(volumeDevices=[{"name": "x", "devicePath": "/run/gpushare/mps/control"}])),
         f'spec.containers[0].volumeDevices[0].devicePath: "/run/gpushare/mps/control": {PATHS}',
-    ),
-    (
-        "another volume of our name",
-        pod(volumes=[{"name": "gpushare-mps-log", "hostPath": {"path": "/"}}]),
-        'spec.volumes[0].name: "gpushare-mps-log": the name is gpushare\'s; use another name',
     ),
 ]
 
@@ -494,6 +641,14 @@ MOUNTS = st.fixed_dictionaries(
     {"name": st.sampled_from(["gpushare-mps-log", "data"])},
     optional={"mountPath": st.sampled_from(["/data", "/var/log/gpushare-mps", "/run", "/run/gpushare/mps/x", ""])},
 )
+TOLERATIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "key": st.sampled_from(["", "nvidia.com/gpu", "other"]),
+        "operator": st.sampled_from(["Exists", "Equal"]),
+        "effect": st.sampled_from(["", "NoSchedule", "NoExecute"]),
+    },
+)
 CONTAINERS = st.fixed_dictionaries(
     {"name": st.just("c")},
     optional={
@@ -511,7 +666,8 @@ PODS = st.fixed_dictionaries(
             {"containers": st.lists(CONTAINERS, min_size=1, max_size=3)},
             optional={
                 "initContainers": st.none() | st.lists(CONTAINERS, max_size=2),
-                "volumes": st.none() | st.sampled_from([[], [LOG_VOLUME], [{"name": "data"}]]),
+                "volumes": st.none() | st.sampled_from([[], [{"name": "data"}], [{"name": "data", "secret": {}}]]),
+                "tolerations": st.none() | st.lists(TOLERATIONS, max_size=2),
                 "terminationGracePeriodSeconds": st.none() | st.integers(0, 60),
             },
         )

@@ -7,7 +7,7 @@ import pytest
 from gpushare.webhook.pods import admit_pod
 from gpushare.webhook.review import AdmissionData, Admitted
 from tests.unit.webhook.test_claims import claim, exactly
-from tests.unit.webhook.test_pods import LOG_MOUNT, LOG_VOLUME, admitted, container, pod, refused, share
+from tests.unit.webhook.test_pods import admitted, container, pod, refused, share
 
 SPECS = {
     "mine": claim(exactly())["spec"],
@@ -28,12 +28,9 @@ def user(*claims: str, limits: dict[str, str] | None = None, **fields: Any) -> d
     return container(None, resources=resources, **fields)
 
 
-def test_a_container_with_a_claim_gets_log_directory_and_hook_alone() -> None:
-    (client,) = (patched := admitted(pod(user("mine")), data()))["spec"]["containers"]
-    assert client["volumeMounts"] == [LOG_MOUNT]
-    assert client["lifecycle"] == {"preStop": {"sleep": {"seconds": 2}}}
-    assert patched["spec"]["volumes"] == [LOG_VOLUME]
-    assert "env" not in client
+def test_a_container_with_a_claim_gets_the_hook_alone() -> None:
+    (client,) = admitted(pod(user("mine")), data())["spec"]["containers"]
+    assert client == user("mine") | {"lifecycle": {"preStop": {"sleep": {"seconds": 2}}}}
 
 
 def test_a_second_pass_adds_nothing() -> None:

@@ -8,7 +8,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.webhook.pods import admit_pod
 from gpushare.webhook.review import Admitted
 from gpushare.webhook.shares import validate_share
-from tests.unit.webhook.test_pods import ENVIRONMENT, LOG_VOLUME, admitted, container, data, environment, pod, refused
+from tests.unit.webhook.test_pods import ENVIRONMENT, admitted, container, data, environment, pod, refused, toleration
 from tests.unit.webhook.test_pods import share as shared
 
 FOUR = {"gpushare.dev/training": "4"}
@@ -24,14 +24,15 @@ STATE = data(training(), shared())
 def test_a_container_with_whole_gpus_is_left_as_it_is() -> None:
     mine = {"name": "CUDA_MPS_PIPE_DIRECTORY", "value": "/tmp/mps"}
     body = pod(container(FOUR, env=[mine]))
-    assert admitted(body, STATE) == body, "it may run an MPS daemon of its own"
+    patched = admitted(body, STATE)
+    assert patched["spec"].pop("tolerations") == [toleration(), toleration(key="sku")]
+    assert patched == body, "it may run an MPS daemon of its own"
 
 
 def test_a_client_beside_it_gets_what_clients_get() -> None:
     patched = admitted(pod(container(FOUR, name="train"), container()), STATE)
     assert "env" not in patched["spec"]["containers"][0]
     assert environment(patched, 1) == ENVIRONMENT
-    assert patched["spec"]["volumes"] == [LOG_VOLUME]
 
 
 def test_the_scheduler_s_count_is_all_that_bounds_it() -> None:

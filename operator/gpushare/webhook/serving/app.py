@@ -42,15 +42,19 @@ class ReviewLimits:
 
 
 def create_app(
-    sources: Sources, own_namespace: str, meters: AdmissionMeters, limits: ReviewLimits | None = None
+    sources: Sources,
+    own_namespace: str,
+    meters: AdmissionMeters,
+    limits: ReviewLimits | None = None,
+    tolerated: tuple[str, ...] = (),
 ) -> web.Application:
     """POST /{mutate,validate}-pods, /{mutate,validate}-claims, /validate-gpushares, /validate-departures,
     /validate-owners.
 
-    `own_namespace`: where gpushare runs.
+    `own_namespace`: where gpushare runs. `tolerated`: keys of taints, as of AdmissionData.
     """
     limits = limits or ReviewLimits()
-    reviews = Reviews(sources, own_namespace)
+    reviews = Reviews(sources, own_namespace, tolerated)
     app = web.Application()
     room = Room(limits.memory_bytes)
     app.add_routes(

@@ -27,9 +27,10 @@ Rules = Callable[[dict[str, Any], AdmissionData], Answer]
 class Reviews:
     """Operations that no rule is about are admitted."""
 
-    def __init__(self, sources: Sources, own_namespace: str) -> None:
+    def __init__(self, sources: Sources, own_namespace: str, tolerated: tuple[str, ...] = ()) -> None:
         self._sources = sources
         self._own_namespace = own_namespace
+        self._tolerated = tolerated
 
     def all(self) -> Iterator[tuple[str, Decide]]:
         """(name of the endpoint, its decision)"""
@@ -106,4 +107,5 @@ class Reviews:
             shares=await self._sources.shares(shares),
             share_names=self._sources.share_names(),
             own_namespace=self._own_namespace,
+            tolerated=self._tolerated,
         )

@@ -35,6 +35,8 @@ class WebhookSettings:
     """Certificates as PEM: whoever asks for a review must show one that these have signed. Empty: anybody may ask."""
     client_names: tuple[str, ...] = ()
     """The common names that such a certificate may have. Empty: any."""
+    tolerated: tuple[str, ...] = ()
+    """Keys of the taints that pods of shares tolerate."""
 
 
 async def serve(kube: Kube, settings: WebhookSettings, stop: asyncio.Event) -> None:
@@ -50,7 +52,7 @@ async def serve(kube: Kube, settings: WebhookSettings, stop: asyncio.Event) -> N
             return None
         return "waiting for the API server or a certificate"
 
-    app = create_app(sources, settings.namespace, meters)
+    app = create_app(sources, settings.namespace, meters, tolerated=settings.tolerated)
     checks = {"/healthz": probes.well, "/readyz": unready}
     async with exposed(settings.metrics_port, exported), asyncio.TaskGroup() as tasks:
         watches = [tasks.create_task(sources.run()), tasks.create_task(certificates.run())]

@@ -101,9 +101,7 @@ async def test_a_pod_is_answered_with_a_json_patch(webhook: Webhook) -> None:
     operations = json.loads(base64.b64decode(response["patch"]))
     assert [(one["op"], one["path"]) for one in operations] == [
         ("add", "/spec/containers/0/env"),
-        ("add", "/spec/containers/0/volumeMounts"),
         ("add", "/spec/containers/0/lifecycle"),
-        ("add", "/spec/volumes"),
     ]
 
 
