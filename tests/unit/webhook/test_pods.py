@@ -222,7 +222,7 @@ def test_a_container_may_ask_for_itself_alone() -> None:
     assert (side["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"], side["GPUSHARE_THREADS"]) == ("0=1024M", "10")
 
 
-def test_a_value_that_one_of_two_shares_refuses_can_be_written_for_one_container() -> None:
+def test_a_value_that_one_share_refuses_can_be_for_one_container() -> None:
     (problem,) = refused(two(**{"gpushare.dev/memory": "4Gi"}), shares_of_both())
     assert problem.startswith('metadata.annotations[gpushare.dev/memory]: "4Gi" is above the 2Gi')
     assert problem.endswith("; for one container alone write it as memory.gpushare.dev/<container>")

@@ -127,7 +127,7 @@ def test_a_container_that_ended_for_good_does_not_count(
 
 
 @pytest.mark.parametrize(("state", "named"), [(ENDED, []), (FAILED, ["init"]), ({}, ["init"])])
-def test_while_a_post_start_hook_runs_an_init_container_that_ended_does_not_count(
+def test_an_init_container_that_ended_does_not_count_during_a_hook(
     state: object, named: list[str]
 ) -> None:
     made = initialising(PLAIN | {"name": "init"}, container())

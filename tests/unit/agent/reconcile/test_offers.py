@@ -43,7 +43,7 @@ def test_after_shrinking_the_pods_on_high_slots_count() -> None:
 
 
 @given(st.integers(0, 48), HELD, HELD)
-def test_a_slot_whose_holder_the_kubelet_forgot_counts_and_is_given_to_nobody(
+def test_a_slot_that_the_kubelet_forgot_counts_and_is_given_to_nobody(
     per_gpu: int, held: set[int], forgotten: set[int]
 ) -> None:
     offered = offered_slots(per_gpu, held | forgotten, True, False, forgotten)
