@@ -72,6 +72,22 @@ def priority(pod: Pod) -> int:
     return int((pod.get("spec") or {}).get("priority") or 0)
 
 
+def tolerates(pod: Pod, taint: Mapping[str, Any]) -> bool:
+    """Whether a toleration of the pod matches the taint, as the scheduler judges."""
+    return any(_matches(toleration, taint) for toleration in (pod.get("spec") or {}).get("tolerations") or ())
+
+
+def _matches(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    exists = toleration.get("operator") == "Exists"
+    key, effect = toleration.get("key") or "", toleration.get("effect") or taint.get("effect")
+    same = key == taint.get("key") or (exists and not key)
+    return same and effect == taint.get("effect") and (exists or _value(toleration) == _value(taint))
+
+
+def _value(of: Mapping[str, Any]) -> str:
+    return str(of.get("value") or "")
+
+
 def containers(pod: Pod, *, ephemeral: bool = False) -> list[Container]:
     """Containers first, then init containers (sidecars are among them) and, if asked for, ephemeral ones."""
     spec = pod.get("spec") or {}

@@ -16,7 +16,7 @@ from typing import Any
 from gpushare.api.names import ENV_GRANTED_FRACTION, parse_device_class, share_of_resource
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import refusals, resolve
-from gpushare.kube.pods import grace_period_seconds, has_ended
+from gpushare.kube.pods import grace_period_seconds, has_ended, tolerates
 from gpushare.webhook.claims import classes_of
 from gpushare.webhook.containers import Container, Hook, containers, pre_stop_hook
 from gpushare.webhook.refusals import (
@@ -48,6 +48,8 @@ from gpushare.webhook.warnings import pod_warnings
 
 _MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 _NVIDIA_CLASSES = ".nvidia.com"
+_ANY_VALUE = "*"
+"""A taint's value that no toleration can name: only one that tolerates every value tolerates it."""
 
 
 def shares_asked_for(pod: dict[str, Any]) -> set[str]:
@@ -216,24 +218,13 @@ def _toleration_changes(spec: Mapping[str, Any], keys: Iterable[str]) -> Iterato
     missing = [
         {"key": key, "operator": "Exists", "effect": "NoSchedule"}
         for key in keys
-        if not any(_tolerates(toleration, key) for toleration in present)
+        if not tolerates({"spec": spec}, {"key": key, "value": _ANY_VALUE, "effect": "NoSchedule"})
     ]
     if missing and not present:
         yield Change("/spec/tolerations", missing, "spec.tolerations")
         return
     for toleration in missing:
         yield Change("/spec/tolerations/-", toleration, f"spec.tolerations[{toleration['key']}]")
-
-
-def _tolerates(toleration: Mapping[str, Any], key: str) -> bool:
-    """Whatever the taint's value is."""
-    every = not toleration.get("key")
-    effects = (None, "", "NoSchedule")
-    return (
-        toleration.get("operator") == "Exists"
-        and (every or toleration.get("key") == key)
-        and toleration.get("effect") in effects
-    )
 
 
 @dataclass(frozen=True, slots=True)

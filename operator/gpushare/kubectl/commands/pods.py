@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, PODS, RESOURCE_CLAIMS, WORKLOADS, Object
+from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, NODES, PODS, RESOURCE_CLAIMS, WORKLOADS, Object
 from gpushare.kubectl.cluster import Cluster, optional
 from gpushare.kubectl.wrong import unknown
 
@@ -29,6 +29,8 @@ class AboutPod:
         self._claims = cluster.items(RESOURCE_CLAIMS, self.namespace)
         self._workloads = cluster.items(WORKLOADS, self.namespace)
         self._failures = cluster.items(CORE_EVENTS, self.namespace, fieldSelector="reason=FailedCreate")
+        self._told = cluster.items(CORE_EVENTS, self.namespace, fieldSelector=f"involvedObject.name={self.name}")
+        self._cluster_nodes = cluster.items(NODES)
 
     def facts(self) -> "PodFacts | None":
         """What is known of the pod; None where there is none."""
@@ -54,14 +56,15 @@ class AboutPod:
         nodes = read(GpuNode, optional(self._nodes) or ())
         claims, workloads = optional(self._claims) or (), optional(self._workloads) or ()
         known = optional(placed) if placed is not None else None
-        return PodFacts(pod, optional(events) or (), shares, nodes, claims, workloads, known)
+        cluster_nodes = optional(self._cluster_nodes) or ()
+        return PodFacts(pod, optional(events) or (), shares, nodes, claims, workloads, known, pods, cluster_nodes)
 
     def unmade(self) -> "WhyAnswer":
         """Why there is no such pod. Raises WrongInputError where nothing says so."""
         from gpushare.kubectl.views.pods.why import unmade
 
         failures, workloads = optional(self._failures) or (), optional(self._workloads) or ()
-        answer = unmade(self.name, self.namespace, failures, workloads)
+        answer = unmade(self.name, self.namespace, failures, workloads, optional(self._told) or ())
         if answer is None:
             raise unknown(f"in namespace {self.namespace}: pod", self.name, self.known())
         return answer

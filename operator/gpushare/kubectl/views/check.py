@@ -5,7 +5,7 @@ webhook must refuse.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -19,6 +19,7 @@ from gpushare.kube.resources import CLAIMS_SINCE, Object
 from gpushare.kubectl.output.report import Report, Sentences
 from gpushare.kubectl.views.metrics_access import MetricsAccess
 from gpushare.kubectl.views.objects import is_true
+from gpushare.kubectl.views.pods.taints import TOLERATE, untolerated
 from gpushare.kubectl.views.pods.trouble import trouble
 from gpushare.kubectl.wrong import unknown
 from gpushare.planner.model import NodeView
@@ -248,11 +249,24 @@ def _nodes(facts: Facts, wanted: str | None) -> Iterator[CheckResult]:
         gpu_node = facts.gpu_nodes.get(name)
         has_gpus = gpu_node is not None or node["metadata"].get("labels", {}).get("nvidia.com/gpu.present") == "true"
         if (wanted is None and has_gpus) or name == wanted:
-            problems = list(_node(name, node, gpu_node))
+            problems = list(_node(name, node, gpu_node, _tolerated(facts)))
             yield from problems or [CheckResult(Level.OK, f"node {name}", _fit(gpu_node))]
 
 
-def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckResult]:
+def _tolerated(facts: Facts) -> list[Object]:
+    """The tolerations that the webhook gives to pods of shares, by its arguments."""
+    arguments = [
+        str(argument)
+        for workload in facts.workloads
+        if _component(workload) == "webhook"
+        for container in workload["spec"]["template"]["spec"].get("containers") or ()
+        for argument in container.get("args") or ()
+    ]
+    keys = [argument.partition("=")[2] for argument in arguments if argument.startswith("--tolerate-taint=")]
+    return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
+
+
+def _node(name: str, node: Object, gpu_node: GpuNode | None, tolerations: Sequence[Object]) -> Iterator[CheckResult]:
     where = f"node {name}"
     if not is_true(node, "Ready"):
         yield CheckResult(Level.FAIL, where, "is not Ready")
@@ -270,6 +284,9 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None) -> Iterator[CheckRe
     ]
     if taints:
         yield CheckResult(Level.WARN, where, f"has the start-up taint {taints[0]}: {_starting(name, node, gpu_node)}")
+    for taint in untolerated(node, {"spec": {"tolerations": tolerations}}):
+        message = f"has the taint {taint}: pods of shares that do not tolerate it stay away"
+        yield CheckResult(Level.WARN, where, message, TOLERATE)
     if gpu_node is None:
         yield CheckResult(
             Level.FAIL, where, "no agent reports it: look for the agent's pod and the NVIDIA driver on the node"

@@ -127,9 +127,7 @@ def test_a_container_that_ended_for_good_does_not_count(
 
 
 @pytest.mark.parametrize(("state", "named"), [(ENDED, []), (FAILED, ["init"]), ({}, ["init"])])
-def test_an_init_container_that_ended_does_not_count_during_a_hook(
-    state: object, named: list[str]
-) -> None:
+def test_an_init_container_that_ended_does_not_count_during_a_hook(state: object, named: list[str]) -> None:
     made = initialising(PLAIN | {"name": "init"}, container())
     made["status"]["initContainerStatuses"] = [{"name": "init", "state": state}]
     assert [*found(holders(made, places={("pod-1", "app"): HERE}))["pod-1"]] == ["app", *named]

@@ -36,7 +36,8 @@ def node(runtime: str = "containerd://2.1.0", **status: Any) -> dict[str, Any]:
 
 
 def starting() -> dict[str, Any]:
-    taints = [{"key": it, "effect": "NoSchedule"} for it in ("dedicated", "gpushare.dev/agent-not-ready")]
+    effects = {"dedicated": "PreferNoSchedule", "gpushare.dev/agent-not-ready": "NoSchedule"}
+    taints = [{"key": key, "effect": effect} for key, effect in effects.items()]
     return {**node(), "spec": {"taints": taints}}
 
 
@@ -292,3 +293,27 @@ def test_an_api_server_that_a_policy_keeps_out_is_told_what_to_set() -> None:
 )
 def test_a_policy_that_is_not_the_cause_is_not_blamed(seen: MetricsAccess) -> None:
     assert seen.missing(9408) == ""
+
+
+def tainted(*taints: dict[str, str]) -> Facts:
+    webhook = {
+        "kind": "Deployment",
+        "metadata": {"name": "gpushare-webhook", "labels": {"app.kubernetes.io/component": "webhook"}},
+        "spec": {"template": {"spec": {"containers": [{"args": ["webhook", "--tolerate-taint=nvidia.com/gpu"]}]}}},
+    }
+    return replace(SOUND, nodes=({**node(), "spec": {"taints": list(taints)}},), workloads=(webhook,))
+
+
+@pytest.mark.parametrize(
+    ("taint", "named"),
+    [
+        ({"key": "sku", "value": "gpu", "effect": "NoSchedule"}, "sku=gpu:NoSchedule"),
+        ({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}, ""),
+        ({"key": "nvidia.com/gpu", "effect": "NoExecute"}, "nvidia.com/gpu:NoExecute"),
+        ({"key": "sku", "effect": "PreferNoSchedule"}, ""),
+        ({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, ""),
+    ],
+)
+def test_a_taint_that_keeps_pods_of_shares_off_is_named(taint: dict[str, str], named: str) -> None:
+    message = f"has the taint {named}: pods of shares that do not tolerate it stay away"
+    assert problems(tainted(taint)) == ([("warn", message)] if named else [])

@@ -9,7 +9,7 @@ from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.kubectl.views.pods.pod import PodFacts, held_by_pods
 from gpushare.kubectl.views.pods.why import Stage, is_made_by, refused, report, unmade, why, worst_first
-from tests.unit.kubectl.cluster_objects import LIMITS, event, gpu_node, pod, share, shown
+from tests.unit.kubectl.cluster_objects import LIMITS, SILENT, event, gpu_node, pod, share, shown
 
 FULL = {"slots": {"total": 16, "used": 16}, "gpus": {"ready": 2}}
 DAEMON = {"uuid": "GPU-0", "share": "inference", "ready": False, "reason": "ControlTimeout", "message": "no answer",
@@ -400,3 +400,53 @@ def test_a_claim_on_a_share_without_gpus_is_told_why_it_has_none() -> None:
                  "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
     answer = why(PodFacts(waits, claims=[CLAIM], shares=with_status(conditions=[not_ready])))
     assert answer.sentence == "its claim waits for a GPU of share inference, which has none: NoMatchingNodes: no node"
+
+
+def test_a_tainted_node_is_named_where_it_is_the_only_one() -> None:
+    said = "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
+    assigned = [{"uuid": "GPU-0", "share": "inference"}]
+    node = GpuNode.model_validate(gpu_node("GPU-0").wire() | {"spec": {"assignments": assigned}})
+    taint = {"key": "sku", "value": "gpu", "effect": "NoSchedule"}
+    cluster_node = {"metadata": {"name": "n1"}, "spec": {"taints": [taint]}}
+    facts = PodFacts(unscheduled(said), shares=with_status(**FULL), nodes=[node], tainted=[cluster_node])
+    answer = why(facts)
+    assert answer.sentence.endswith("n1 has the taint sku=gpu:NoSchedule, which it does not tolerate")
+    assert "webhook.tolerateTaints" in answer.hint
+    free = replace(facts, tainted=[{"metadata": {"name": "n1"}, "spec": {}}])
+    assert "taint sku" not in why(free).sentence
+
+
+def of_deployment(name: str, replica_set: str, **more: Any) -> dict[str, Any]:
+    made = pod(spec={"nodeName": "n1"}, status={"phase": "Running"}) | more
+    owner = {"kind": "ReplicaSet", "name": replica_set, "controller": True}
+    return made | {"metadata": made["metadata"] | {"name": name, "ownerReferences": [owner]}}
+
+
+@pytest.mark.parametrize(
+    ("replica_set", "named"), [("app-5d4f", True), ("app-7c8d", False), ("other-5d4f", False)],
+    ids=["an older ReplicaSet", "a replica beside it", "another Deployment"],
+)  # fmt: skip
+def test_the_old_pod_of_its_own_deployment_may_hold_the_last_slot(replica_set: str, named: bool) -> None:
+    new = unscheduled(NO_SLOT)
+    new["metadata"] |= {"ownerReferences": [{"kind": "ReplicaSet", "name": "app-7c8d", "controller": True}]}
+    old = of_deployment(f"{replica_set}-x", replica_set)
+    answer = why(PodFacts(new, shares=with_status(**FULL), beside=[new, old]))
+    assert ("of its own Deployment" in answer.sentence) is named
+    assert ("maxSurge: 0" in answer.hint) is named
+
+
+def test_a_claim_pod_that_is_deleted_waits_for_its_nodes_agent() -> None:
+    silent = gpu_node("GPU-0", conditions=[SILENT])
+    spec = {"nodeName": "n1", "resourceClaims": [{"name": "c", "resourceClaimName": "part"}]}
+    body = pod(spec=spec, status={"phase": "Running"})
+    body["metadata"] |= {"deletionTimestamp": "2026-01-01T01:00:00Z"}
+    answer = why(PodFacts(body, nodes=[silent], claims=[CLAIM]))
+    assert "its kubelet waits for the node's agent" in answer.sentence
+    assert answer.source == "gpunode/n1"
+
+
+def test_a_job_past_its_deadline_says_what_its_event_says() -> None:
+    told = event("DeadlineExceeded", "Job was active longer than specified deadline", about="Job/train")
+    answer = unmade("train", "ml", [], [], [told])
+    assert answer is not None
+    assert answer.sentence == "it has no pod: DeadlineExceeded: Job was active longer than specified deadline"

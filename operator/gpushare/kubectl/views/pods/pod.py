@@ -28,6 +28,10 @@ class PodFacts:
     claims: Sequence[Object] = ()
     workloads: Sequence[Object] = ()
     placed: Sequence[Pod] | None = None
+    beside: Sequence[Pod] = ()
+    """The pods of its namespace, itself included."""
+    tainted: Sequence[Object] = ()
+    """The Nodes; empty where they cannot be read."""
 
     @property
     def name(self) -> str:

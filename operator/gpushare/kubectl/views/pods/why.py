@@ -6,13 +6,13 @@ its start, in this order. The first that holds it back is the answer, with the o
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.kube.claims import allocation_results
-from gpushare.kube.pods import Pod, container_statuses, full_name, phase
+from gpushare.kube.pods import Pod, container_statuses, controller_of, full_name, phase
 from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Report, Sentences
 from gpushare.kubectl.views.events import is_ours, last_seen, object_of, reporter
@@ -29,6 +29,7 @@ from gpushare.kubectl.views.pods.pod import (
     own_claims,
     unmade_claims,
 )
+from gpushare.kubectl.views.pods.taints import TOLERATE, kept_off
 from gpushare.kubectl.views.pods.trouble import Trouble, trouble
 
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<said>.*)', re.DOTALL)
@@ -77,13 +78,28 @@ def report(answer: WhyAnswer) -> Report:
     return Report(asdict(answer), [Sentences(lines)], code=1 if answer.held else 0)
 
 
-def unmade(name: str, namespace: str, failures: Iterable[Object], workloads: Iterable[Object]) -> WhyAnswer | None:
+def unmade(
+    name: str, namespace: str, failures: Iterable[Object], workloads: Iterable[Object], told: Iterable[Object] = ()
+) -> WhyAnswer | None:
     """Why there is no pod `name`, or none of the owner `name`; None where nothing says so. `failures`: as of `refused`;
     `workloads`: Kueue's, of the namespace. What Kueue holds is not made, so an older refusal says nothing of now.
+    `told`: events about an object of that name, such as a Job past its deadline, whose pods are gone.
     """
     workload = workload_named(workloads, lambda owner: _is_of(owner, name))
     held = hold(workload) if workload else None
-    return _queued(f"{namespace}/{name}", held) if held else refused(name, namespace, failures)
+    if held:
+        return _queued(f"{namespace}/{name}", held)
+    return refused(name, namespace, failures) or _warned(name, namespace, told)
+
+
+def _warned(name: str, namespace: str, told: Iterable[Object]) -> WhyAnswer | None:
+    warnings = [event for event in told if event.get("type") == "Warning"]
+    if not warnings:
+        return None
+    event = max(warnings, key=last_seen)
+    source = f"{object_of(event)} in namespace {namespace}, event {event.get('reason')}"
+    sentence = f"it has no pod: {event.get('reason')}: {event.get('message')}"
+    return WhyAnswer(f"{namespace}/{name}", Stage.ENDED, sentence, source)
 
 
 def _queued(name: str, held: QueueHold) -> WhyAnswer:
@@ -151,6 +167,14 @@ def why(facts: PodFacts) -> WhyAnswer:
         return _ended(facts, source)
     if since := pod["metadata"].get("deletionTimestamp"):
         workload = workload_of(pod, facts.workloads)
+        if claims and facts.node is not None and facts.node.silence:
+            sentence = (
+                "it is being deleted, and its kubelet waits for the node's agent, which has to give its claim back"
+            )
+            where = f"gpunode/{facts.node.name}"
+            return WhyAnswer(
+                facts.name, Stage.ENDED, f"{sentence}: {facts.node.silence}", where, "kubectl gpushare check"
+            )
         evicted = eviction(workload) if workload else ""
         cause = f"; Kueue evicted it: {evicted}" if evicted else ""
         return WhyAnswer(facts.name, Stage.ENDED, f"it is being deleted, since {since} at the latest{cause}", source)
@@ -211,6 +235,8 @@ def _unscheduled(facts: PodFacts, asked: Sequence[str], claims: Sequence[Object]
         warnings = _last_warnings(facts)
         sentence = f"the scheduler {scheduler} has not looked at it yet{f'; {_told(warnings)}' if warnings else ''}"
         return WhyAnswer(name, Stage.SCHEDULER, sentence, source)
+    if off := kept_off(facts, asked):
+        return WhyAnswer(name, Stage.SCHEDULER, f"it may go to no node of its share: {off}", source, TOLERATE)
     for claim in claims:
         if not allocation_results(claim):
             return _claim_pending(facts, claim, said)
@@ -238,6 +264,11 @@ def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
         sentence = f"{waits}: all {slots.total} are held{where}"
         more = "give the share more GPUs" if whole else "raise clients.perGpu"
         hint = f"end a pod that holds one (kubectl gpushare describe share {name}), or {more}"
+        if replaced := replaced_pod(facts):
+            sentence += f", one by {full_name(replaced)} of its own Deployment, which ends only once this one is ready"
+            hint = (
+                "let the old pod end first: spec.strategy.rollingUpdate {maxSurge: 0, maxUnavailable: 1}, or Recreate"
+            )
         return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, hint)
     old = "by the share's status, which may be half a minute old, " if counted is None else ""
     sentence = f"{waits}: {old}{slots.total - held} of {slots.total} are free, but on no node that fits the pod: {said}"
@@ -259,6 +290,18 @@ def _claim_not_made(facts: PodFacts, source: str) -> WhyAnswer:
         hint = f"kubectl gpushare events -A, and ResourceClaimTemplate {template}; it is tried again by itself"
     sentence = f"its ResourceClaim of template {template} cannot be made: {said}"
     return WhyAnswer(facts.name, Stage.ADMISSION, sentence, f"{source}, event {CLAIM_FAILED}", hint)
+
+
+def replaced_pod(facts: PodFacts) -> Pod | None:
+    """A pod of an older ReplicaSet of the same Deployment that runs and asks for the same; None: there is none."""
+    kind, owner = controller_of(facts.pod)
+    wanted = set(asked_shares(facts))
+    for pod in facts.beside if kind == "ReplicaSet" else ():
+        other_kind, other = controller_of(pod)
+        same = other_kind == kind and other != owner and other.rpartition("-")[0] == owner.rpartition("-")[0]
+        if same and phase(pod) == "Running" and wanted & set(asked_shares(replace(facts, pod=pod))):
+            return pod
+    return None
 
 
 def _claim_pending(facts: PodFacts, claim: Object, said: str) -> WhyAnswer:
