@@ -45,7 +45,7 @@ from gpushare.mps.broker.attach import (
     read_request,
 )
 from gpushare.mps.broker.clients import AttachedClients, Container
-from gpushare.mps.broker.connections import MAX_CONNECTIONS, needed
+from gpushare.mps.broker.connections import CONNECTIONS_OF_PROCESS, MAX_CONNECTIONS, needed
 from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.kept_sockets import AttachSockets, UnderWay
 from gpushare.mps.broker.listener import AttachListener, ReadOwners
@@ -365,7 +365,8 @@ class Broker:
     # One connection
 
     async def _serve(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], asked: bool) -> None:
-        """`asked`: it did so at an earlier broker."""
+        """`asked`: it did so at an earlier broker. The next one has what the processes of each pod need, and no more: a
+        pod that has many wait takes nobody's room."""
         owner = owners[0] if owners else Owner("", "")
         with sock:
             try:
@@ -373,7 +374,8 @@ class Broker:
                     case Request.ATTACH:
                         under_way = self._under_way()
                         client = QueuedSocket(kind=QueuedKind.CLIENT, pid=peer.pid, started=peer.started or 0)
-                        with under_way.holding(sock, client) as number:
+                        most = max(self._connections_needed().get(owner.pod_uid, 0), CONNECTIONS_OF_PROCESS)
+                        with under_way.holding(sock, client, owner.pod_uid, most) as number:
                             await self._let_in(sock, peer, owners, replace(client, client=number), under_way)
                     case Request.STOPPING:
                         self._note_stopping(owners)

@@ -23,6 +23,7 @@ from gpushare.mps.broker.packets import Packet, receive, receive_now, send, send
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import (
     InvalidError,
+    QueuedKind,
     QueuedSocket,
     SocketsAction,
     SocketsAnswer,
@@ -35,6 +36,9 @@ SECONDS = 12.0
 """The time for the supervisor's answer, as for that to a turn: it may be in the midst of one."""
 MOST_QUEUED = 128
 """Also a bound of what taking one out costs: it goes by all others."""
+MOST_CLIENTS = 120
+"""What the processes of a GPU's 60 clients need. No number of clients that wait takes the room of the sockets to MPS,
+of which there are few at a time."""
 
 
 class UnderWay:
@@ -44,7 +48,8 @@ class UnderWay:
         """Without `ends` nothing is kept."""
         self._ends = ends
         self._number = 0
-        self._queued: set[int] = set()
+        self._queued: dict[int, str] = {}
+        """The numbers in the queue; of a client's connection with its pod."""
 
     @property
     def ends(self) -> tuple[socket.socket, ...]:
@@ -55,11 +60,11 @@ class UnderWay:
             end.close()
 
     @contextmanager
-    def holding(self, sock: socket.socket, queued: QueuedSocket) -> Iterator[int]:
-        """The socket is in the queue while the block runs, and stays there where that is cancelled: the next broker
-        has it then. Gives its number.
+    def holding(self, sock: socket.socket, queued: QueuedSocket, pod: str, most: int) -> Iterator[int]:
+        """The connection of a client is in the queue while the block runs, and stays there where that is cancelled: the
+        next broker has it then. Gives its number; 0: `most` of its pod are in the queue already.
         """
-        number = self.put(sock, queued)
+        number = self.put(sock, queued, pod) if list(self._queued.values()).count(pod) < most else 0
         try:
             yield number
         except asyncio.CancelledError:
@@ -69,14 +74,15 @@ class UnderWay:
             raise
         self.take_out(number)
 
-    def put(self, sock: socket.socket, queued: QueuedSocket) -> int:
+    def put(self, sock: socket.socket, queued: QueuedSocket, pod: str = "") -> int:
         """The number by which it is taken out; 0: it is not in the queue."""
-        if self._ends is None or len(self._queued) >= MOST_QUEUED:
+        room = MOST_CLIENTS if queued.kind is QueuedKind.CLIENT else MOST_QUEUED
+        if self._ends is None or len(self._queued) >= room:
             return 0
         self._number += 1
         if not _put(self._ends[0], encode(replace(queued, number=self._number)), sock.fileno()):
             return 0
-        self._queued.add(self._number)
+        self._queued[self._number] = pod
         return self._number
 
     def take_out(self, number: int) -> None:
@@ -93,7 +99,7 @@ class UnderWay:
             packet.close()
             if queued is not None and queued.number == number:
                 break
-        self._queued.discard(number)
+        self._queued.pop(number)
 
     def left(self) -> list[tuple[QueuedSocket, socket.socket]]:
         """What an earlier broker left, which is in the queue no more: to be called before anything is put into it."""

@@ -10,7 +10,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,11 +18,12 @@ import pytest
 from msgspec.structs import replace
 
 from gpushare.mps.broker import kept_sockets
+from gpushare.mps.broker.connections import MAX_OF_POD
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.supervisor.kept_sockets import opened_to_all
 from gpushare.mps.supervisor.turns import Terms, TurnServer
-from gpushare.mps.wire import GrantedContainer, SocketsAction, SocketsAnswer, SocketsRequest, decode, encode
+from gpushare.mps.wire import GpuGrants, GrantedContainer, SocketsAction, SocketsAnswer, SocketsRequest, decode, encode
 from tests.unit.mps.broker.fake_daemon import (
     ATTACH,
     CLIENT_SOCKET,
@@ -41,6 +42,7 @@ from tests.unit.mps.broker.serving.scene import (
     GRANT,
     ME,
     MINE,
+    OTHER_POD,
     POD,
     SHARE,
     Processes,
@@ -53,14 +55,28 @@ from tests.unit.mps.broker.serving.scene import (
 )
 
 KILLS = 5
+CROWDS = (OTHER_POD, "33333333-3333-3333-3333-333333333333")
 BROKER = f"""
 import asyncio, sys
 from pathlib import Path
 from gpushare.mps.broker.broker import BrokerSettings, serve
 from gpushare.mps.clock import boot_clock
 from gpushare.process.procfs import Owner
-asyncio.run(serve(Path(sys.argv[1]), BrokerSettings("{SHARE}", boot_clock, lambda pid: ({ME},))))
+def owners(pid):
+    *_, last, _ = Path(f"/proc/{{pid}}/cmdline").read_bytes().decode().split("\\0")
+    return (Owner(last, ""),) if last in {CROWDS} else ({ME},)
+asyncio.run(serve(Path(sys.argv[1]), BrokerSettings("{SHARE}", boot_clock, owners)))
 """
+"""A process whose last argument is one of CROWDS is of that pod, each other one of container `app`."""
+CROWD = f"""
+import sys
+from pathlib import Path
+from tests.unit.mps.broker.serving.test_restarts import asked
+held = [asked(Path(sys.argv[1])) for _ in range({MAX_OF_POD})]
+print(flush=True)
+sys.stdin.read()
+"""
+"""As many connections as a pod may hold, and each has asked to attach."""
 
 
 async def started(gpu: GpuDir) -> asyncio.subprocess.Process:
@@ -179,6 +195,58 @@ async def test_whoever_waits_for_a_grant_goes_on_waiting_at_the_next_broker(gpu:
             with socket.socket(fileno=descriptors[0]) as server:
                 server.send(CREDENTIALS)
     await until(lambda: not daemon.hung)
+    await killed(broker)
+
+
+def with_crowds(closed: str = "") -> GpuGrants:
+    starting = [GrantedContainer(name=name, grant=GRANT) for name in ("one", "two")]
+    return grants(MINE, *(pod(uid, *starting) for uid in CROWDS), closed=closed)
+
+
+@pytest.fixture
+async def crowded(gpu: GpuDir, daemon: FakeDaemon) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A broker at which two pods with a part wait by all the connections that they may hold, for as long as they like:
+    which of its containers is which is not shown yet of a pod of several.
+    """
+    write_model(gpu.grants, with_crowds())
+    broker = await started(gpu)
+    await until(gpu.attach_control.exists)
+    command = [sys.executable, "-c", CROWD, str(gpu.attach_control)]
+    pipe = asyncio.subprocess.PIPE
+    crowds = [await asyncio.create_subprocess_exec(*command, uid, stdin=pipe, stdout=pipe) for uid in CROWDS]
+    for crowd in crowds:
+        assert crowd.stdout is not None
+        assert await crowd.stdout.readline() == b"\n", "the attack was not carried out"
+    yield broker
+    for crowd in crowds:
+        crowd.kill()
+        await crowd.wait()
+
+
+async def test_a_crowd_that_waits_keeps_nobody_from_waiting_at_the_next_broker(
+    gpu: GpuDir, crowded: asyncio.subprocess.Process
+) -> None:
+    write_model(gpu.grants, with_crowds(closed="NotReady: later"))
+    client = await asyncio.to_thread(asked, gpu.attach_control)
+    await asyncio.sleep(0.1)
+    await killed(crowded)
+    broker = await started(gpu)
+    await until(lambda: state(gpu).listening)
+    with client:
+        assert not select.select([client], [], [], 1)[0], "hung up on"
+    await killed(broker)
+
+
+async def test_a_crowd_that_waits_lets_no_broker_that_is_killed_hang_the_server(
+    gpu: GpuDir, daemon: FakeDaemon, crowded: asyncio.subprocess.Process
+) -> None:
+    server = await asyncio.to_thread(client_socket, gpu.attach_control)
+    assert server is not None
+    await killed(crowded)
+    server.close()
+    broker = await started(gpu)
+    assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+    assert not daemon.hung
     await killed(broker)
 
 
