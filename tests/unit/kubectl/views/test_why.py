@@ -450,3 +450,29 @@ def test_a_job_past_its_deadline_says_what_its_event_says() -> None:
     answer = unmade("train", "ml", [], [], [told])
     assert answer is not None
     assert answer.sentence == "it has no pod: DeadlineExceeded: Job was active longer than specified deadline"
+
+
+@pytest.mark.parametrize(
+    ("last", "told"),
+    [
+        (("Killing", "Stopping container app"), "Killing: Stopping container app"),
+        (("TaintManagerEviction", "Marking for deletion Pod ml/app"), "TaintManagerEviction: Marking for deletion"),
+    ],
+    ids=["a drain", "a taint"],
+)
+def test_a_pod_that_is_gone_is_not_explained_by_a_warning_of_its_life(last: tuple[str, str], told: str) -> None:
+    warned = event("MissingClusterDNS", "kubelet does not have ClusterDNS IP configured", at="2026-01-01T00:00:01Z")
+    killed = event("Killing", "Stopping container app", at="2026-01-01T00:00:03Z", type="Normal")
+    gone = event(*last, at="2026-01-01T00:00:02Z", type="Normal")
+    answer = unmade("app", "ml", [], [], [warned, gone, killed])
+    assert answer is not None
+    assert f"was deleted; its last word: {told}" in answer.sentence
+    assert "is not made again" in answer.hint
+
+
+def test_a_quota_is_told_without_the_controllers_words_and_with_a_hint() -> None:
+    said = '(combined from similar events): Error creating: pods "app-x" is forbidden: exceeded quota: gpus'
+    answer = refused("app", "ml", [event("FailedCreate", said, about="ReplicaSet/app")])
+    assert answer is not None
+    assert answer.sentence == 'its pods cannot be made: pods "app-x" is forbidden: exceeded quota: gpus'
+    assert answer.hint.startswith("kubectl describe resourcequota -n ml")

@@ -37,6 +37,9 @@ _UNREACHED = re.compile(r'failed calling webhook "(?P<webhook>[^"]*gpushare\.dev
 _GATE = re.compile(rf"unresolvable CDI devices .*?{re.escape(names.CDI_KIND)}=(?P<uuid>[A-Za-z0-9-]+)")
 CLAIM_FAILED = "FailedResourceClaimCreation"
 """Reason of the event by which Kubernetes' controller says why a pod's claim is not there."""
+TAKEN_AWAY = frozenset({"TaintManagerEviction", "Preempted", "Evicted", "DeletingNode"})
+"""Reasons of events by which Kubernetes says why it deleted a pod."""
+GONE = "a pod without a controller is not made again, as after kubectl drain; a Deployment or Job makes another"
 MOST_WARNINGS = 3
 _GENERATED = r"-([bcdfghjklmnpqrstvwxz2456789]+|[0-9]+)"
 """What Kubernetes appends: random characters, which form no words, or a number."""
@@ -93,13 +96,21 @@ def unmade(
 
 
 def _warned(name: str, namespace: str, told: Iterable[Object]) -> WhyAnswer | None:
-    warnings = [event for event in told if event.get("type") == "Warning"]
-    if not warnings:
+    known = list(told)
+    was_pod = [event for event in known if (event.get("involvedObject") or {}).get("kind") == "Pod"]
+    warnings = [event for event in known if event.get("type") == "Warning" and event not in was_pod]
+    if not warnings and not was_pod:
         return None
-    event = max(warnings, key=last_seen)
+    if warnings:
+        event = max(warnings, key=last_seen)
+        sentence, hint = f"it has no pod: {event.get('reason')}: {event.get('message')}", ""
+    else:
+        # A warning from its life does not say why it is gone, and a drain leaves no event but the kubelet's own.
+        event = max([event for event in was_pod if event.get("reason") in TAKEN_AWAY] or was_pod, key=last_seen)
+        sentence = f"the pod was there and was deleted; its last word: {event.get('reason')}: {event.get('message')}"
+        hint = GONE
     source = f"{object_of(event)} in namespace {namespace}, event {event.get('reason')}"
-    sentence = f"it has no pod: {event.get('reason')}: {event.get('message')}"
-    return WhyAnswer(f"{namespace}/{name}", Stage.ENDED, sentence, source)
+    return WhyAnswer(f"{namespace}/{name}", Stage.ENDED, sentence, source, hint)
 
 
 def _queued(name: str, held: QueueHold) -> WhyAnswer:
@@ -123,7 +134,16 @@ def refused(name: str, namespace: str, failures: Iterable[Object]) -> WhyAnswer 
     if _UNREACHED.search(message):
         sentence = f"its pods cannot be admitted, since the API server does not reach gpushare's webhook: {message}"
         return WhyAnswer(answer, Stage.ADMISSION, sentence, source, "kubectl gpushare check")
-    return WhyAnswer(answer, Stage.ADMISSION, f"its pods cannot be made: {message}", source)
+    hint = _quota_hint(namespace, "end a pod that counts") if "exceeded quota" in message else ""
+    said = message.removeprefix("(combined from similar events): ").removeprefix("Error creating: ")
+    return WhyAnswer(answer, Stage.ADMISSION, f"its pods cannot be made: {said}", source, hint)
+
+
+def _quota_hint(namespace: str, less: str) -> str:
+    return (
+        f"kubectl describe resourcequota -n {namespace} shows the quota: {less}, or raise it; it is tried again by "
+        "itself"
+    )
 
 
 def _is_of(owner: str, name: str) -> bool:
@@ -284,8 +304,7 @@ def _claim_not_made(facts: PodFacts, source: str) -> WhyAnswer:
         return WhyAnswer(facts.name, Stage.ADMISSION, sentence, source)
     said = str(failures[0].get("message"))
     if "exceeded quota" in said:
-        hint = f"kubectl describe resourcequota -n {facts.pod['metadata']['namespace']} shows the quota: end a pod "
-        hint += "whose claim counts, or raise it; it is tried again by itself"
+        hint = _quota_hint(str(facts.pod["metadata"]["namespace"]), "end a pod whose claim counts")
     else:
         hint = f"kubectl gpushare events -A, and ResourceClaimTemplate {template}; it is tried again by itself"
     sentence = f"its ResourceClaim of template {template} cannot be made: {said}"
