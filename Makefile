@@ -107,9 +107,9 @@ demo: ## the whole path with simulated GPUs; KEEP=1 leaves the cluster up, KUBEC
 		trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
 		$(LOCAL) build >/dev/null 2> >(cat >&2) & programs=$$!; \
 		$(LOCAL) images >/dev/null 2> >(cat >&2) & images=$$!; \
-		$(MAKE) --no-print-directory venv; \
+		$(MAKE) --no-print-directory -s venv; \
 		wait $$images; wait $$programs; }
-	@$(MAKE) --no-print-directory venv
+	@$(MAKE) --no-print-directory -s venv
 	@$(BIN)/python -m localcluster.demo $(if $(KEEP),--keep)
 
 .PHONY: down

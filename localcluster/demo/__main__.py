@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Mapping
 
 from rich.console import Console
 
@@ -12,6 +13,7 @@ from localcluster.demo.pods import NAMESPACE as DEMO_NAMESPACE
 from localcluster.demo.run import SHARE, Demo, write_summary
 from localcluster.demo.view import console
 from localcluster.errors import LocalClusterError
+from localcluster.kubectl import CommandError
 from localcluster.paths import REPOSITORY
 from localcluster.stack import NAMESPACE, RELEASE, Stack, embedded, own
 
@@ -25,7 +27,7 @@ def main() -> int:
     arguments = parser.parse_args()
     began, out, stack = time.monotonic(), console(), None
     try:
-        stack = own() if os.environ.get("KUBECONFIG") else embedded(CLUSTER)
+        stack = users_cluster(os.environ) if os.environ.get("KUBECONFIG") else embedded(CLUSTER)
         if stack.embedded is None:
             out.print(
                 f"the demo takes about 2 min. It installs the chart in namespace {NAMESPACE}, which stays, and makes "
@@ -45,6 +47,20 @@ def main() -> int:
         return 1
     finally:
         _leave(arguments.keep, stack, out)
+
+
+def users_cluster(environment: Mapping[str, str]) -> Stack:
+    """The cluster of KUBECONFIG. Raises LocalClusterError where the demo would change, and at its end delete, a share
+    of the user's."""
+    stack = own(environment)
+    has_shares = stack.kubectl.find("customresourcedefinition", "gpushares.gpushare.dev")
+    if has_shares and stack.kubectl.find("gpushare", SHARE):
+        raise LocalClusterError(
+            f"GpuShare {SHARE!r} exists on the cluster of KUBECONFIG, and the demo makes one of this name, which it "
+            f"deletes at its end: delete yours first (kubectl delete gpushare {SHARE}), or unset KUBECONFIG for a "
+            "cluster of the demo's own"
+        )
+    return stack
 
 
 def _summarise(demo: Demo, out: Console) -> None:
@@ -69,7 +85,10 @@ def _leave(keep: bool, stack: Stack | None, out: Console) -> None:
         cluster.down(CLUSTER)
     else:
         stack.kubectl.delete("namespace", DEMO_NAMESPACE)
-        stack.kubectl.delete("gpushare", SHARE)
+        try:
+            stack.kubectl.delete("gpushare", SHARE)
+        except CommandError:
+            out.print(f"GpuShare {SHARE} is being deleted: it goes once the pods that are not the demo's have ended")
         out.print(f"gpushare stays installed: helm uninstall {RELEASE} --namespace {NAMESPACE} removes it")
 
 

@@ -20,6 +20,8 @@ from localcluster.stack import Stack, install, prepare_namespace
 
 SHARE_FILE = REPOSITORY / "examples" / "inference.yaml"
 SHARE = "inference"
+KEPT_VALUES = ("--reset-then-reuse-values", "--set=image.digest=")
+"""A release of the user's keeps its values; OPERATOR_IMAGE counts, and not a digest from before."""
 READY_SECONDS = 120
 CLIENTS_SECONDS = 120
 AFTER_DEPARTURE_SECONDS = 5.0
@@ -35,7 +37,7 @@ class Demo:
 
     def run(self) -> None:
         with self._step("helm install gpushare"):
-            install(self.stack)
+            install(self.stack, *([] if self.stack.embedded else KEPT_VALUES))
         with self._step(f"kubectl apply -f {SHARE_FILE.relative_to(REPOSITORY)}"):
             self._share()
         with self._step(f"8 pods in namespace {NAMESPACE}, which enforces the restricted Pod Security Standard"):
@@ -52,6 +54,13 @@ class Demo:
         seconds = round(time.monotonic() - began, 1)
         self.figures["steps_seconds"][title] = seconds
         self.console.print(f"  [dim]{seconds} s[/]")
+
+    @contextmanager
+    def _live(self) -> Iterator[Live]:
+        with Live(console=self.console, auto_refresh=False) as live:
+            yield live
+        if not self.console.is_terminal:
+            self.console.line()  # there rich ends no line behind the last table
 
     def _share(self) -> None:
         kubectl = self.stack.kubectl
@@ -78,7 +87,7 @@ class Demo:
             live.update(clients_table(seen, "clients"))
             return all(client.sms is not None and (client.checks or client.name == VICTIM) for client in seen)
 
-        with Live(console=self.console, auto_refresh=False) as live:
+        with self._live() as live:
             wait_until(checking, CLIENTS_SECONDS, lambda: _why_not_running(kubectl), refresh=live.refresh)
         return seen
 
@@ -88,7 +97,7 @@ class Demo:
         kubectl.delete("pod", VICTIM, wait=False)
         gone_at: float | None = None
         seen = before
-        with Live(console=self.console, auto_refresh=False) as live:
+        with self._live() as live:
             end = time.monotonic() + 60
             while time.monotonic() < end:
                 seen = read_clients(kubectl, names)

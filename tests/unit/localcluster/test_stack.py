@@ -1,7 +1,10 @@
 """The demo on a cluster of one's own asks for images that the cluster can pull, before it touches anything."""
 
+from pathlib import Path
+
 import pytest
 
+from localcluster.demo.__main__ import users_cluster
 from localcluster.errors import LocalClusterError
 from localcluster.stack import own
 
@@ -27,3 +30,26 @@ def test_an_image_that_is_missing_or_has_no_tag_is_named(operator: str | None, w
 def test_images_with_a_tag_pass_and_the_cluster_is_asked() -> None:
     with pytest.raises(LocalClusterError, match="kubectl is not installed"):
         own({"OPERATOR_IMAGE": GOOD, "WORKLOAD_IMAGE": "localhost/workload:1", "PATH": "/nowhere"})
+
+
+@pytest.mark.parametrize(("has_shares", "exists"), [("yes", "yes"), ("yes", ""), ("", "")])
+def test_the_demo_leaves_a_users_share_of_its_name_alone(tmp_path: Path, has_shares: str, exists: str) -> None:
+    crd, found = '{"kind": "CustomResourceDefinition"}', '{"kind": "GpuShare"}'
+    program = tmp_path / "kubectl"
+    program.write_text(
+        f"""#!/bin/sh
+case "$*" in
+  "get nodes"*) echo '{{"items": []}}' ;;
+  *customresourcedefinition*) [ -z "{has_shares}" ] || echo '{crd}' ;;
+  *"gpushare inference"*) [ -n "{has_shares}" ] || exit 1; [ -z "{exists}" ] || echo '{found}' ;;
+  *) exit 1 ;;
+esac
+"""
+    )
+    program.chmod(0o755)
+    environment = {"OPERATOR_IMAGE": GOOD, "WORKLOAD_IMAGE": GOOD, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    if exists:
+        with pytest.raises(LocalClusterError, match="delete yours first"):
+            users_cluster(environment)
+    else:
+        assert users_cluster(environment).embedded is None
