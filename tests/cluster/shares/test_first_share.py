@@ -5,7 +5,10 @@ import os
 import re
 import subprocess
 
+from localcluster.demo.pods import NAMESPACE as DEMO
+from localcluster.demo.pods import demo_pods
 from localcluster.paths import REPOSITORY
+from localcluster.stack import prepare_namespace
 from tests.cluster.harness import NODE, Harness, Share
 
 EXAMPLES = REPOSITORY / "examples"
@@ -29,6 +32,7 @@ def test_the_readmes_pod_runs_on_its_share_and_has_what_it_was_granted(harness: 
 
 
 def test_the_first_claim_of_its_page_runs_as_it_is_written(harness: Harness) -> None:
+    """Also beside the demo's clients, which `make demo KEEP=1` leaves on both GPUs."""
     page = (REPOSITORY / "docs" / "resource-claims.md").read_text()
     found = re.search(r"## A first claim.*?```sh\n(.*?)```", page, re.DOTALL)
     assert found is not None
@@ -37,6 +41,11 @@ def test_the_first_claim_of_its_page_runs_as_it_is_written(harness: Harness) -> 
     try:
         harness.kubectl("apply", "-f", str(EXAMPLES / "inference.yaml"))
         inference.wait_ready(gpus=2)
+        prepare_namespace(harness.kubectl, DEMO, "restricted")
+        clients = demo_pods(harness.stack.workload_image, "inference")[1:3]
+        harness.kubectl.within(DEMO).create(*clients)
+        names = [f"pod/{client['metadata']['name']}" for client in clients]
+        harness.kubectl.within(DEMO)("wait", "--for=condition=Ready", *names, "--timeout=60s", seconds=70)
         done = subprocess.run(
             ["bash", "-euxo", "pipefail", "-c", found[1]],
             cwd=REPOSITORY, env=os.environ | harness.stack.environment, capture_output=True, text=True, timeout=400,
@@ -46,6 +55,7 @@ def test_the_first_claim_of_its_page_runs_as_it_is_written(harness: Harness) -> 
         (limits,) = [line for line in said if line["event"] == "limits"]
         assert (limits["problems"], limits["granted"]["threads"], limits["granted"]["memory"]) == ([], 10, 8 << 30)
     finally:
+        harness.kubectl.delete("namespace", DEMO)
         harness.kubectl.delete("pod", "small", "--namespace=default")
         mixed.delete()
         inference.delete()
