@@ -39,10 +39,12 @@ def pod(name: str = "app", *, namespace: str = "ml", asks: str = "inference", **
 
 
 def event(reason: str, message: str, about: str = "Pod/app", at: str = "2026-01-01T00:00:00Z", **more: Any) -> Any:
+    """An event about an object without a namespace is in `default`, as Kubernetes demands it."""
     kind, _, name = about.partition("/")
+    namespace = {} if kind in ("GpuShare", "GpuNode", "Node") else {"namespace": "ml"}
     return {
-        "metadata": {"name": "e", "namespace": "ml"},
-        "involvedObject": {"kind": kind, "name": name, "namespace": "ml"},
+        "metadata": {"name": "e", "namespace": "ml" if namespace else "default"},
+        "involvedObject": {"kind": kind, "name": name, **namespace},
         "reason": reason,
         "message": message,
         "type": "Warning",

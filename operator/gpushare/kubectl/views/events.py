@@ -11,7 +11,7 @@ from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Column, Report, Row, Table
 from gpushare.kubectl.views.moments import age
 
-OWN_KINDS = ("GpuShare", "GpuNode")
+OWN_KINDS = ("gpushare", "gpunode")
 _REFUSED = re.compile(
     r'webhook "[^"]*gpushare\.dev"|ValidatingAdmissionPolicy \'gpushare-[^\']*\'.* denied request', re.DOTALL
 )
@@ -28,17 +28,18 @@ OF_AN_OBJECT = tuple(column for column in COLUMNS if column.name not in ("NAMESP
 
 
 def events(listed: Iterable[Object], at: datetime, *, warnings: bool = False, about: str = "") -> Report:
-    """`warnings`: these alone; `about`: the object alone, as kind/name, and none of that name before it. The oldest
-    first, as kubectl has them."""
+    """`warnings`: these alone; `about`: the object alone, as kind/name, and of its namespace none of that name before
+    it. The oldest first, as kubectl has them."""
     kept = sorted((event for event in listed if concerns_gpushare(event)), key=last_seen)
     if warnings:
         kept = [event for event in kept if event.get("type") == "Warning"]
     if about:
         kept = [event for event in kept if object_of(event) == about.lower()]
-        kept = [event for event in kept if _uid(event) in ("", _uid(kept[-1]))]
+        newest = {_namespace(event): _uid(event) for event in kept if _uid(event)}
+        kept = [event for event in kept if _uid(event) in ("", newest.get(_namespace(event)))]
     data = [
         {
-            "namespace": (event.get("involvedObject") or {}).get("namespace", ""),
+            "namespace": _namespace(event),
             "lastSeen": last_seen(event),
             "type": event.get("type", ""),
             "reason": event.get("reason", ""),
@@ -67,9 +68,13 @@ def of_an_object(listed: Iterable[Object], at: datetime) -> list[Row]:
 
 def concerns_gpushare(event: Object) -> bool:
     """Tells it by who recorded it and what it is about, and a refusal, which is an event of the object that could not
-    make its pod, by who refused. What a message says besides, such as the name of an image, does not matter."""
-    about = (event.get("involvedObject") or {}).get("kind")
-    return is_ours(event) or about in OWN_KINDS or _REFUSED.search(str(event.get("message", ""))) is not None
+    make its pod, by who refused. What a message says besides, such as the name of an image, does not matter.
+
+    Shares and nodes have no namespace: an event of a namespace names one only where a tenant wrote it."""
+    kind = str((event.get("involvedObject") or {}).get("kind")).lower()  # as `object_of` shows it
+    if kind in OWN_KINDS:
+        return not _namespace(event)
+    return is_ours(event) or _REFUSED.search(str(event.get("message", ""))) is not None
 
 
 def of_object(listed: Iterable[Object], kind: str, uid: str) -> list[Object]:
@@ -79,6 +84,11 @@ def of_object(listed: Iterable[Object], kind: str, uid: str) -> list[Object]:
         for event in listed
         if (event.get("involvedObject") or {}).get("kind") == kind and (not uid or _uid(event) in ("", uid))
     ]
+
+
+def _namespace(event: Object) -> str:
+    """Of what it is about."""
+    return str((event.get("involvedObject") or {}).get("namespace") or "")
 
 
 def _uid(event: Object) -> str:

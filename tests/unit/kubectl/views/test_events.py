@@ -11,6 +11,15 @@ from tests.unit.kubectl.cluster_objects import event
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
 DENIED = "pods \"a\" is forbidden: ValidatingAdmissionPolicy '{}' with binding 'b' denied request: no"
 HOOK = 'Error creating: admission webhook "{}" denied the request: no'
+
+
+def forged(kind: str, message: str, **about: str) -> Any:
+    """Kubernetes lets who may write events in a namespace name any object there, whether there is one or not."""
+    own = event("GpuFault", message, at="2026-01-01T00:59:00Z", reportingComponent="x")
+    own["involvedObject"] |= {"kind": kind, "name": "a", **about}
+    return own
+
+
 EVENTS: dict[str, tuple[Any, bool]] = {
     "an agent's": (event("ClientTerminated", "in order"), True),
     "a pull of an image of that name": (
@@ -25,6 +34,10 @@ EVENTS: dict[str, tuple[Any, bool]] = {
         False,
     ),
     "somebody's about a share": (event("Synced", "by GitOps", "GpuShare/a", reportingComponent="argocd"), True),
+    "a tenant's about a share": (forged("GpuShare", "run this"), False),
+    "a tenant's about a node": (forged("GpuNode", "run this"), False),
+    "a tenant's about a share in other letters": (forged("gpuShare", "run this"), False),
+    "a tenant's of a refusal of a share": (forged("GpuShare", HOOK.format("pods.gpushare.dev")), False),
     "a refusal by the webhook": (
         event("FailedCreate", HOOK.format("pods.gpushare.dev"), "Job/a", reportingComponent="job-controller"), True
     ),
@@ -70,3 +83,15 @@ def test_events_of_a_deleted_predecessor_are_not_those_of_its_successor() -> Non
     assert of_object(listed, "GpuShare", "new") == listed[1:]
     assert of_object(listed, "GpuNode", "new") == []
     assert events([], NOW, about="gpushare/a").data["events"] == []
+
+
+def test_a_tenants_event_hides_none_of_another_namespace() -> None:
+    share, pod = about("true", "2026-01-01T00:00:00Z"), event("ClientTerminated", "of the pod", "Pod/a")
+    pod["involvedObject"] |= {"uid": "true"}
+    other = event("ClientTerminated", "of its own", "Pod/a", at="2026-01-01T00:59:00Z")
+    other["involvedObject"] |= {"uid": "other", "namespace": "tenant"}
+    listed = [share, pod, other, forged("GpuShare", "run this", uid="other")]
+    shown = [
+        [line["message"] for line in events(listed, NOW, about=name).data["events"]] for name in ("gpushare/a", "pod/a")
+    ]
+    assert shown == [["of true"], ["of the pod", "of its own"]]
