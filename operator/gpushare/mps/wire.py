@@ -126,13 +126,17 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
 
 class ClientGrant(WireModel, frozen=True, kw_only=True):
     """What each process of a container may use, and how many of them may attach. `contexts`: the most that they may
-    have together; 0: an agent of another release does not say.
+    have together; 0: an agent of another release does not say. `client_class`: a ClientClass, perhaps of another
+    release; empty: the share uses none. `sm_percent`: of a best-effort client, of the GPU's SMs while a protected one
+    is active; 0: all.
     """
 
     threads: Percent  # of the SMs
     memory_mib: Positive
     processes: Positive
     contexts: Count = 0
+    client_class: Annotated[str, Meta(max_length=16)] = field(default="", name="class")
+    sm_percent: Annotated[int, Meta(ge=0, le=100)] = 0
 
 
 class TurnRequest(ClientGrant, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ PARTS_FIRST = 8
 MAX_CLOSED = 512
 _HEAD_BYTES = 8192
 """What stands before the pods, `closed` included, takes no more."""
-_POD_BYTES, _CONTAINER_BYTES = 64, 128
+_POD_BYTES, _CONTAINER_BYTES = 64, 144
 """The JSON of one takes so many, without its names and ids."""
 
 _OPEN = (DaemonReason.READY, DaemonReason.CLIENT_TABLE_FULL, DaemonReason.BROKER_NOT_READY)
