@@ -14,6 +14,10 @@ struct CUuuid {
     unsigned char bytes[UUID_BYTES];
 };
 
+#ifdef CLASSES
+#include "launches.h"
+#endif
+
 static struct grant grant;
 
 static CUresult (*own_mem_get_info)(unsigned int *, unsigned int *);
@@ -47,6 +51,19 @@ __attribute__((constructor)) static void load(void)
     may_borrow = grant.bytes != 0 && read_number(getenv("GPUSHARE_MEMORY_LIMIT_BYTES"), &limit) &&
                  of_each(limit, grant.processes) > grant.bytes;
     find_functions(wanted, sizeof wanted / sizeof *wanted);
+#ifdef CLASSES
+    load_launches();
+#endif
+}
+
+/* Whether a program that looks functions up may get one of ours. */
+static bool has_fronts(void)
+{
+#ifdef CLASSES
+    return grant.bytes != 0 || process != NULL;
+#else
+    return grant.bytes != 0;
+#endif
 }
 
 /* What is left of the grant, as the front of NVML's library says it, and at most `shown`; that where it is not known. */
@@ -162,7 +179,7 @@ static function as_function(const void *address)
  * of which CUDA each variant is (cudaTypedefs.h). A version of which this file does not know what it brings is left alone,
  * and so is a function that this driver does not export: a front would have nothing to ask.
  */
-static void replace(const char *symbol, void **address, int version)
+static void replace(const char *symbol, void **address, int version, cuuint64_t flags)
 {
     const struct {
         const char *name;
@@ -179,7 +196,7 @@ static void replace(const char *symbol, void **address, int version)
     const size_t count = sizeof known / sizeof *known;
     function found, front = NULL;
 
-    if (grant.bytes == 0 || symbol == NULL || address == NULL || *address == NULL)
+    if (!has_fronts() || symbol == NULL || address == NULL || *address == NULL)
         return;
     found = as_function(*address);
     for (size_t i = 0; i < count && front == NULL; i++)
@@ -188,6 +205,12 @@ static void replace(const char *symbol, void **address, int version)
     for (size_t i = 0; i < count && front == NULL; i++)
         if (known[i].own != NULL && strcmp(symbol, known[i].name) == 0 && version >= known[i].since && version <= known[i].until)
             front = known[i].front;
+#ifdef CLASSES
+    if (front == NULL)
+        front = launch_front(symbol, found, version, flags);
+#else
+    (void)flags;
+#endif
     if (front != NULL)
         memcpy(address, &front, sizeof front);
 }
@@ -198,7 +221,7 @@ EXPORT CUresult cuGetProcAddress(const char *symbol, void **address, int version
         return CUDA_ERROR_NOT_FOUND;
     CUresult result = own_get_proc_address(symbol, address, version, flags);
     if (result == CUDA_SUCCESS)
-        replace(symbol, address, version);
+        replace(symbol, address, version, flags);
     return result;
 }
 
@@ -208,6 +231,6 @@ EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **address, int vers
         return CUDA_ERROR_NOT_FOUND;
     CUresult result = own_get_proc_address_v2(symbol, address, version, flags, status);
     if (result == CUDA_SUCCESS)
-        replace(symbol, address, version);
+        replace(symbol, address, version, flags);
     return result;
 }
