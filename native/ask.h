@@ -10,6 +10,7 @@
 
 #define FIRST_ANSWER (1 * SECONDS)
 #define LATER_ANSWER (50 * MILLISECONDS)
+#define LATER_ANSWER_TO_BEST_EFFORT (500 * MILLISECONDS)
 #define ASKED_AT_MOST (100 * MILLISECONDS) /* once in */
 #define FIRST_PAUSE (1 * SECONDS)
 #define LONGEST_PAUSE (64 * SECONDS)
@@ -276,7 +277,7 @@ static inline bool has_class(void)
         start_process();
     uint32_t request = wanted_of_broker();
     if (request != 0)
-        ask_if_due(request, about_now(), LATER_ANSWER);
+        ask_if_due(request, about_now(), request == REQUEST_BUSY ? LATER_ANSWER_TO_BEST_EFFORT : LATER_ANSWER);
     return atomic_load_explicit(&process->class, memory_order_relaxed) != CLASS_NONE;
 }
 

@@ -14,10 +14,6 @@ struct CUuuid {
     unsigned char bytes[UUID_BYTES];
 };
 
-#ifdef CLASSES
-#include "launches.h"
-#endif
-
 static struct grant grant;
 
 static CUresult (*own_mem_get_info)(unsigned int *, unsigned int *);
@@ -29,6 +25,10 @@ static CUresult (*own_get_proc_address_v2)(const char *, void **, int, cuuint64_
 static CUresult (*own_device_get_count)(int *);
 static CUresult (*own_device_get_uuid)(struct CUuuid *, CUdevice);
 static CUresult (*own_ctx_get_device)(CUdevice *);
+
+#ifdef CLASSES
+#include "launches.h"
+#endif
 
 static bool may_borrow; /* MPS' limit, from which the driver counts what is free, is above the grant */
 
@@ -53,16 +53,6 @@ __attribute__((constructor)) static void load(void)
     find_functions(wanted, sizeof wanted / sizeof *wanted);
 #ifdef CLASSES
     load_launches();
-#endif
-}
-
-/* Whether a program that looks functions up may get one of ours. */
-static bool has_fronts(void)
-{
-#ifdef CLASSES
-    return grant.bytes != 0 || process != NULL;
-#else
-    return grant.bytes != 0;
 #endif
 }
 
@@ -179,7 +169,7 @@ static function as_function(const void *address)
  * of which CUDA each variant is (cudaTypedefs.h). A version of which this file does not know what it brings is left alone,
  * and so is a function that this driver does not export: a front would have nothing to ask.
  */
-static void replace(const char *symbol, void **address, int version, cuuint64_t flags)
+static void replace(const char *symbol, void **address, int version)
 {
     const struct {
         const char *name;
@@ -196,7 +186,7 @@ static void replace(const char *symbol, void **address, int version, cuuint64_t 
     const size_t count = sizeof known / sizeof *known;
     function found, front = NULL;
 
-    if (!has_fronts() || symbol == NULL || address == NULL || *address == NULL)
+    if (grant.bytes == 0 || symbol == NULL || address == NULL || *address == NULL)
         return;
     found = as_function(*address);
     for (size_t i = 0; i < count && front == NULL; i++)
@@ -205,12 +195,6 @@ static void replace(const char *symbol, void **address, int version, cuuint64_t 
     for (size_t i = 0; i < count && front == NULL; i++)
         if (known[i].own != NULL && strcmp(symbol, known[i].name) == 0 && version >= known[i].since && version <= known[i].until)
             front = known[i].front;
-#ifdef CLASSES
-    if (front == NULL)
-        front = launch_front(symbol, found, version, flags);
-#else
-    (void)flags;
-#endif
     if (front != NULL)
         memcpy(address, &front, sizeof front);
 }
@@ -221,7 +205,11 @@ EXPORT CUresult cuGetProcAddress(const char *symbol, void **address, int version
         return CUDA_ERROR_NOT_FOUND;
     CUresult result = own_get_proc_address(symbol, address, version, flags);
     if (result == CUDA_SUCCESS)
-        replace(symbol, address, version, flags);
+        replace(symbol, address, version);
+#ifdef CLASSES
+    if (result == CUDA_SUCCESS)
+        replace_launch(symbol, address, version, flags);
+#endif
     return result;
 }
 
@@ -231,6 +219,10 @@ EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **address, int vers
         return CUDA_ERROR_NOT_FOUND;
     CUresult result = own_get_proc_address_v2(symbol, address, version, flags, status);
     if (result == CUDA_SUCCESS)
-        replace(symbol, address, version, flags);
+        replace(symbol, address, version);
+#ifdef CLASSES
+    if (result == CUDA_SUCCESS)
+        replace_launch(symbol, address, version, flags);
+#endif
     return result;
 }

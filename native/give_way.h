@@ -1,7 +1,9 @@
 /* How best effort gives way: when a launch may be made, and what is kept under way.
  *
  * While a protected client was active of LATELY, one launch is under way, and the next one waits until none is busy.
- * Otherwise an event after each OF_LAUNCHES or EVENT_EVERY tells what is under way, and nothing older than BOUND is.
+ * Otherwise events tell what is under way, one after each `batch` launches or EVENT_EVERY. So many of them are under way
+ * that the oldest takes about BOUND: it is seen how long it took, and half as many or twice as many may be next. One
+ * launch may still take longer, and is alone then.
  *
  * The floor: of the time in which a launch waited, `floor_percent` is owed; what has run is taken from that, and no more
  * than MOST_RUN of it is remembered. So who got its part in the gaps never breaks in, and who gets none does.
@@ -25,7 +27,7 @@
 #define MOST_RUN (50 * MILLISECONDS)
 #define MOST_OWED (10 * MILLISECONDS)
 
-enum { OF_LAUNCHES = 4 };
+enum { BATCH = 4, FIRST_WINDOW = 4 };
 
 enum kind { KERNEL, COOPERATIVE, GRAPH, MOVE };
 
@@ -175,21 +177,40 @@ static bool has_oldest_ended(void)
     return driver_event_query(oldest->timed ? oldest->ended : oldest->plain) != NOT_READY;
 }
 
-/* Waits until nothing is under way; `all` false: nothing older than BOUND. */
+/* The oldest one was waited for, and had been under way for so long. */
+static void adapt_window(nanoseconds took)
+{
+    if (took > BOUND) {
+        process->batch = process->window > 1 ? process->batch : 1;
+        process->window = process->window > 1 ? process->window / 2 : 1;
+    } else if (took < BOUND / 2) {
+        process->window = process->window < UNDER_WAY / 2 ? 2 * process->window : UNDER_WAY;
+        process->batch = BATCH;
+    }
+}
+
+/* Waits until nothing is under way; `all` false: until there is room for one more. */
 static void wait_for_own(bool all)
 {
     const nanoseconds began = now();
     nanoseconds at = began;
+    bool waited = false;
 
     while (process->count > 0) {
-        if (has_oldest_ended())
+        const nanoseconds took = at - process->ring[process->first].at;
+        if (has_oldest_ended()) {
+            if (waited && !all)
+                adapt_window(took);
             let_go(true);
-        else if (!all && process->count < UNDER_WAY && at - process->ring[process->first].at <= BOUND)
+            waited = false;
+        } else if (!all && process->count < process->window && took <= BOUND)
             return;
         else if (at - began >= OWN_PATIENCE)
             let_go(false);
-        else
+        else {
             pause_after(at - began, 50 * MICROSECONDS, 30 * MICROSECONDS);
+            waited = true;
+        }
         at = now();
     }
 }
@@ -266,6 +287,10 @@ static void give_way(struct launch *launch)
     launch->held = true;
     launch->mode = exchange_capture_mode(RELAXED);
     nanoseconds at = now();
+    if (process->window == 0) {
+        process->window = FIRST_WINDOW;
+        process->batch = BATCH;
+    }
     (void)look(at);
     for (int turn = 0; turn < 2; turn++) { /* in the first one a protected client may become active */
         wait_for_own(was_active(at));
@@ -312,7 +337,7 @@ static void launched(struct launch *launch, CUresult result, bool detour)
         remember(launch, detour ? launch->to : launch->handle);
     else if (result == CUDA_SUCCESS) {
         const nanoseconds at = process->last_launch;
-        if (++launch->stream->since_event >= OF_LAUNCHES || at - process->last_event >= EVENT_EVERY) {
+        if (++launch->stream->since_event >= process->batch || at - process->last_event >= EVENT_EVERY) {
             launch->stream->since_event = 0;
             process->last_event = at;
             remember(launch, launch->handle);

@@ -384,8 +384,11 @@ static void load_launches(void)
     load_process();
 }
 
-/* The front of what the driver's cuGetProcAddress found; NULL: there is none, as in `replace`. */
-static function launch_front(const char *symbol, function found, int version, cuuint64_t flags)
+EXPORT CUresult cuGetProcAddress(const char *symbol, void **address, int version, cuuint64_t flags);
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **address, int version, cuuint64_t flags, int *status);
+
+/* As `replace`, of what classes stand in front of. */
+static void replace_launch(const char *symbol, void **address, int version, cuuint64_t flags)
 {
 #define ONE(name, since, until, symbol) {name, since, until, 0, (function)own_##symbol, (function)symbol},
 #define TWIN(name, since, until, symbol) {name, since, until, 2, (function)own_##symbol, (function)symbol},
@@ -396,23 +399,31 @@ static function launch_front(const char *symbol, function found, int version, cu
         int since, until;
         unsigned int flag; /* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM */
         function own, front;
-    } known[] = {FRONTS(ONE, TWINS, DEFAULT_TWINS)};
+    } known[] = {
+        FRONTS(ONE, TWINS, DEFAULT_TWINS)
+        {"cuGetProcAddress", 11030, 11999, 0, (function)own_get_proc_address, (function)cuGetProcAddress},
+        {"cuGetProcAddress", 12000, 13999, 0, (function)own_get_proc_address_v2, (function)cuGetProcAddress_v2},
+    };
 #undef ONE
 #undef TWIN
 #undef TWINS
 #undef DEFAULT_TWINS
     const size_t count = sizeof known / sizeof *known;
 
-    if (process == NULL)
-        return NULL;
-    for (size_t i = 0; i < count; i++)
+    function found, front = NULL;
+
+    if (process == NULL || symbol == NULL || address == NULL || *address == NULL)
+        return;
+    memcpy(&found, address, sizeof found);
+    for (size_t i = 0; i < count && front == NULL; i++)
         if (found == known[i].own)
-            return known[i].front;
-    for (size_t i = 0; i < count; i++)
+            front = known[i].front;
+    for (size_t i = 0; i < count && front == NULL; i++)
         if (known[i].own != NULL && strcmp(symbol, known[i].name) == 0 && version >= known[i].since &&
             version <= known[i].until && (flags & known[i].flag) == known[i].flag)
-            return known[i].front;
-    return NULL;
+            front = known[i].front;
+    if (front != NULL)
+        memcpy(address, &front, sizeof front);
 }
 
 #endif

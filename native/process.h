@@ -81,7 +81,7 @@ struct process {
     nanoseconds changed[MOST_PROTECTED], seen_active, last_event, last_launch;
     nanoseconds credit; /* what best effort is owed of its floor */
     struct under_way ring[UNDER_WAY];
-    unsigned int first, count;
+    unsigned int first, count, window, batch; /* window: so many of the ring may be under way */
     int part; /* as of a stream */
     CUcontext part_context;
     void *green;
