@@ -1,9 +1,9 @@
 /* How best effort gives way: when a launch may be made, and what is kept under way.
  *
  * While a protected client was active of LATELY, one launch is under way, and the next one waits until none is busy.
- * Otherwise events tell what is under way, one after each `batch` launches or EVENT_EVERY. So many of them are under way
- * that the oldest takes about BOUND: it is seen how long it took, and half as many or twice as many may be next. One
- * launch may still take longer, and is alone then.
+ * Otherwise events tell what is under way, one after each launch or, of short ones, each BATCH or EVENT_EVERY. So many of
+ * them may be under way that the oldest takes about BOUND: it is seen how long it took, and half as many or twice as many
+ * may be next. One launch may still take longer, and is alone then.
  *
  * The floor: of the time in which a launch waited, `floor_percent` is owed; what has run is taken from that, and no more
  * than MOST_RUN of it is remembered. So who got its part in the gaps never breaks in, and who gets none does.
@@ -27,7 +27,7 @@
 #define MOST_RUN (50 * MILLISECONDS)
 #define MOST_OWED (10 * MILLISECONDS)
 
-enum { BATCH = 4, FIRST_WINDOW = 4 };
+enum { BATCH = 4, FIRST_WINDOW = 4, SHORT_WINDOW = 8 };
 
 enum kind { KERNEL, COOPERATIVE, GRAPH, MOVE };
 
@@ -178,15 +178,12 @@ static bool has_oldest_ended(void)
 }
 
 /* The oldest one was waited for, and had been under way for so long. */
-static void adapt_window(nanoseconds took)
+static void adapt_window(const struct under_way *oldest, nanoseconds took)
 {
-    if (took > BOUND) {
-        process->batch = process->window > 1 ? process->batch : 1;
+    if (took > BOUND + BOUND / 2)
         process->window = process->window > 1 ? process->window / 2 : 1;
-    } else if (took < BOUND / 2) {
+    else if (took < BOUND / 2 && oldest->ahead + 1 >= process->window)
         process->window = process->window < UNDER_WAY / 2 ? 2 * process->window : UNDER_WAY;
-        process->batch = BATCH;
-    }
 }
 
 /* Waits until nothing is under way; `all` false: until there is room for one more. */
@@ -200,7 +197,7 @@ static void wait_for_own(bool all)
         const nanoseconds took = at - process->ring[process->first].at;
         if (has_oldest_ended()) {
             if (waited && !all)
-                adapt_window(took);
+                adapt_window(&process->ring[process->first], took);
             let_go(true);
             waited = false;
         } else if (!all && process->count < process->window && took <= BOUND)
@@ -208,7 +205,7 @@ static void wait_for_own(bool all)
         else if (at - began >= OWN_PATIENCE)
             let_go(false);
         else {
-            pause_after(at - began, 50 * MICROSECONDS, 30 * MICROSECONDS);
+            pause_after(at - began, (all ? 200 : 50) * MICROSECONDS, 30 * MICROSECONDS);
             waited = true;
         }
         at = now();
@@ -287,10 +284,8 @@ static void give_way(struct launch *launch)
     launch->held = true;
     launch->mode = exchange_capture_mode(RELAXED);
     nanoseconds at = now();
-    if (process->window == 0) {
+    if (process->window == 0)
         process->window = FIRST_WINDOW;
-        process->batch = BATCH;
-    }
     (void)look(at);
     for (int turn = 0; turn < 2; turn++) { /* in the first one a protected client may become active */
         wait_for_own(was_active(at));
@@ -320,7 +315,7 @@ static void remember(struct launch *launch, CUstream handle)
     entry->timed = launch->timed;
     entry->function = launch->function;
     entry->kind = launch->kind;
-    process->count++;
+    entry->ahead = process->count++;
     if (handle != launch->handle) {
         if (driver_stream_wait(launch->handle, *event, 0) != CUDA_SUCCESS)
             wait_for_own(true);
@@ -337,7 +332,8 @@ static void launched(struct launch *launch, CUresult result, bool detour)
         remember(launch, detour ? launch->to : launch->handle);
     else if (result == CUDA_SUCCESS) {
         const nanoseconds at = process->last_launch;
-        if (++launch->stream->since_event >= process->batch || at - process->last_event >= EVENT_EVERY) {
+        const unsigned int batch = process->window < SHORT_WINDOW ? 1 : BATCH;
+        if (++launch->stream->since_event >= batch || at - process->last_event >= EVENT_EVERY) {
             launch->stream->since_event = 0;
             process->last_event = at;
             remember(launch, launch->handle);

@@ -54,6 +54,7 @@ struct under_way {
     CUevent plain, began, ended; /* the last two where it is timed */
     nanoseconds at;
     bool timed;
+    unsigned int ahead; /* others that were under way then */
     int kind;
     const void *function;
 };
@@ -81,7 +82,7 @@ struct process {
     nanoseconds changed[MOST_PROTECTED], seen_active, last_event, last_launch;
     nanoseconds credit; /* what best effort is owed of its floor */
     struct under_way ring[UNDER_WAY];
-    unsigned int first, count, window, batch; /* window: so many of the ring may be under way */
+    unsigned int first, count, window; /* window: so many of the ring may be under way */
     int part; /* as of a stream */
     CUcontext part_context;
     void *green;

@@ -287,8 +287,7 @@ def test_work_under_way_is_bounded_by_time_while_nobody_protected_is_active(brok
     client("[kernel(700) for _ in range(60)]")
     traced = client.traced(KERNEL)
     late = [earlier.end - later.called for earlier, later in itertools.pairwise(traced)]
-    assert max(late) < 15 * MS, "as long as it is not known how long they take"
-    assert 0.5 * MS < max(late[20:]) < 4 * MS
+    assert 0.5 * MS < max(late) < 5 * MS
     before = len(client.traced(KERNEL))
     assert client("timed(lambda: max(kernel(1) for _ in range(2000)))") < 0.2
     assert len(client.traced(KERNEL)) == before + 2000
