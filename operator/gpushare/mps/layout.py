@@ -91,6 +91,10 @@ class GpuDir:
     def attach_control(self) -> Path:
         return self.attach / "control"
 
+    @cached_property
+    def board(self) -> Path:
+        return self.attach / "board"
+
     @property
     def attach_new(self) -> Path:
         """The name to which the broker binds its socket, before it gives it the name above."""

@@ -20,8 +20,10 @@ FRESH_SECONDS = 10.0
 AHEAD_SECONDS = 1.0
 """A file may have been written so long after its reader looked at the clock."""
 MAX_ARRIVALS, MAX_REFUSALS, MAX_STOPPING, MAX_UNATTACHED = 64, 32, 64, 64
+MAX_ACTIVE, MAX_GAVE_WAY_TO, MAX_LONGEST = 64, 4, 5
 
 Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Percent = Annotated[int, Meta(ge=1, le=100)]
 Message = Annotated[str, Meta(max_length=1024)]
@@ -279,6 +281,52 @@ class UnattachedClient(WireModel, frozen=True, kw_only=True):
     container_id: str = ""
 
 
+class Kernel(WireModel, frozen=True, kw_only=True):
+    """The longest that a kernel of this name took, as its process has seen it. `name`: printable ASCII."""
+
+    name: Annotated[str, Meta(max_length=55)]
+    seconds: Seconds
+
+
+class GaveWayTo(WireModel, frozen=True, kw_only=True):
+    """How long a process gave way to a protected one, by what it says of itself, to that one's present broker."""
+
+    pid: int
+    started: int
+    seconds: Seconds
+
+
+class ClientActivity(WireModel, frozen=True, kw_only=True):
+    """What a process with a class did, by its page: what it says of itself, as far as that can be true.
+
+    `started`: clock ticks since boot. `last_launch`: CLOCK_BOOTTIME seconds; None: none. `active_seconds`: with work
+    under way. `held_back`, `by_floor`, `on_part`, `unpaced`: launches, as native/pages.h has them. `sealed`: its busy
+    page is one that it alone writes. `busy_share`: of the last minute; None: not protected, or not that long yet.
+    `fault`: what in its page cannot be true; its numbers are 0 then.
+    """
+
+    pid: int
+    started: int
+    pod_uid: str
+    container: str
+    client_class: Annotated[str, Meta(max_length=16)] = field(name="class")
+    launches: Count = 0
+    last_launch: float | None = None
+    active_seconds: Seconds = 0.0
+    gave_way_seconds: Seconds = 0.0
+    held_back: Count = 0
+    by_floor: Count = 0
+    on_part: Count = 0
+    unpaced: Count = 0
+    part_sms: Count = 0
+    all_sms: Count = 0
+    gave_way_to: Annotated[list[GaveWayTo], Meta(max_length=MAX_GAVE_WAY_TO)] = field(default_factory=list)
+    longest: Annotated[list[Kernel], Meta(max_length=MAX_LONGEST)] = field(default_factory=list)
+    sealed: bool = False
+    busy_share: float | None = None
+    fault: Note = ""
+
+
 class BrokerState(WireModel, frozen=True, kw_only=True):
     """broker.json, written by the attach broker at each change and at least every 2 s.
 
@@ -287,7 +335,8 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     since its container started; `last_end`: how it ended; `waited`: connections that waited for it meanwhile.
     `attached`, `refused`: connections, since this broker started; `abandoned`: others, whose process ended in
     mid-attach. `arrivals`: of processes that live, and of the latest ones. `refusals`, `stopping`: the latest, oldest
-    first. `unattached`: whom the server lists and who never attached.
+    first. `unattached`: whom the server lists and who never attached. `without_pages`: best-effort processes with a
+    context that have attached and never asked for pages. `activity`: of processes with pages, the latest to launch.
     """
 
     version: Literal[1] = 1
@@ -305,6 +354,8 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     refusals: Annotated[list[AttachRefusal], Meta(max_length=MAX_REFUSALS)] = field(default_factory=list)
     stopping: Annotated[list[StoppingContainer], Meta(max_length=MAX_STOPPING)] = field(default_factory=list)
     unattached: Annotated[list[UnattachedClient], Meta(max_length=MAX_UNATTACHED)] = field(default_factory=list)
+    without_pages: Annotated[list[UnattachedClient], Meta(max_length=MAX_UNATTACHED)] = field(default_factory=list)
+    activity: Annotated[list[ClientActivity], Meta(max_length=MAX_ACTIVE)] = field(default_factory=list)
 
     @classmethod
     def known(cls, data: dict[str, Any]) -> dict[str, Any]:

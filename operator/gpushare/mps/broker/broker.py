@@ -45,12 +45,15 @@ from gpushare.mps.broker.clients import AttachedClients, Container
 from gpushare.mps.broker.connections import MAX_CONNECTIONS, needed
 from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.listener import AttachListener, ReadOwners
-from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of
+from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of, plain, send
 from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
 from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir, gpu_dirs
+from gpushare.mps.pages.board import Board
+from gpushare.mps.pages.client_pages import ClientPages, Handed
+from gpushare.mps.pages.layout import MAPPED, Answer
 from gpushare.mps.terminations import TerminationFile, was_asked
 from gpushare.mps.wire import GpuGrants, RefusedAttach
 from gpushare.process import procfs
@@ -75,6 +78,8 @@ _AWAY = (DaemonReason.SUPERVISOR_SILENT, DaemonReason.STARTING, DaemonReason.PEN
 RETRY_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 """Between two looks at whom the MPS server lists."""
+MAPPED_SECONDS = 2.0
+"""For a process that was handed pages to say that it has mapped them. It does so within a millisecond."""
 CLOSE_SECONDS = 6.0
 """The time for the attach under way when the broker ends."""
 
@@ -199,6 +204,9 @@ class Broker:
         self._look.set_result(None)
         self._attaching = asyncio.Lock()
         self._turns = Turns(gpu)
+        self._pages = ClientPages(clock, time.monotonic_ns)
+        self._number = time.time_ns()
+        """Another one of each broker, for the board."""
         self._record = BrokerRecord(gpu, clock, self._clients.living, restarts)
         self._problems = LogOnChange(LOG)
         self._keeping: asyncio.Task[None] | None = None
@@ -220,6 +228,9 @@ class Broker:
             await self._open()
         if self._listener.is_open and self._look.done() and time.monotonic() - self._looked_at >= self._look_seconds:
             self._look = asyncio.create_task(self._look_at_list())
+        self._pages.keep(self._clients.has_attached)
+        self._pages.read()
+        self._record.activity = self._pages.activity()
         self._record.listening = self._listener.is_open
         self._record.waited = self._listener.waited
         if self._keeping is None and self._listener.is_open and self._keeper != self._supervisor():
@@ -238,6 +249,7 @@ class Broker:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         self._turns.end_kept()
+        self._pages.close()
 
     async def _open(self) -> None:
         try:
@@ -245,13 +257,23 @@ class Broker:
             await self._places.restore()
             if self._record.restore():
                 self._restore_until = time.monotonic() + RESTORE_SECONDS
+                self._pages.restore((client.pid, client.started) for client in self._record.without_pages)
             self._keeper = None
             self._listener.open(greeting, await self._kept_listener())
+            self._open_board()
             self._record.problem = ""
             self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
             self._record.problem = f"the MPS daemon cannot be reached: {_text(error)}"
             self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
+
+    def _open_board(self) -> None:
+        """Without it nobody gets pages, and all else goes on."""
+        try:
+            self._pages.board = Board(self.gpu.board, self._number)
+            self._problems.clear("board")
+        except OSError as error:
+            self._problems.log("GPU %s: clients have no class: %s", self.gpu.uuid, error, key="board")
 
     async def _kept_listener(self) -> tuple[socket.socket, int] | None:
         """The listening socket that the supervisor has kept, with those who wait at it."""
@@ -305,6 +327,7 @@ class Broker:
                 if self._looked_at < self._restore_until:
                     await self._places.restore()
                 self._record.unattached = await self._places.unattached()
+                self._record.without_pages = self._places.named(self._pages.late(self._places.listed))
 
     def _hung_up_on(self, pid: int, refused: AttachDenied) -> None:
         self._record.refused(pid, refused)
@@ -335,6 +358,8 @@ class Broker:
                         await self._let_in(sock, peer, owners)
                     case Request.STOPPING:
                         self._note_stopping(owners)
+                    case Request.PAGES | Request.BUSY as request:
+                        await self._answer(sock, peer, owners, request)
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
             except CommandRefusedError as error:
@@ -354,6 +379,36 @@ class Broker:
         held = self._held_by(owners)
         if held is not None:
             self._record.stopping(held.owner, held.container)
+
+    async def _answer(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], request: Request) -> None:
+        """Answers PAGES or BUSY, at once: the process may be in the midst of a launch. One to which they are nothing is
+        told so, and is no refusal.
+        """
+        handed = self._handed(sock, peer, owners, request)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAPPED_SECONDS):
+                try:
+                    await send(sock, handed.answer.encode(), (*handed.own, *handed.others))
+                finally:
+                    for descriptor in handed.own:
+                        os.close(descriptor)
+                if handed.own and peer.started is not None and (said := await plain(sock)):
+                    if said != MAPPED:
+                        raise ProtocolError(f"after its pages it says {said[:16]!r}")
+                    self._pages.mapped((peer.pid, peer.started))
+
+    def _handed(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], request: Request) -> Handed:
+        held, nothing = self._held_by(owners), Handed(Answer())
+        if held is None or peer.started is None or not self._clients.has_attached(process := (peer.pid, peer.started)):
+            return nothing
+        try:
+            if has_ended(sock, peer, self._peer_option):  # another one has its connection
+                return nothing
+        except OSError:
+            return nothing
+        if request is Request.BUSY:
+            return self._pages.show_busy(process, held.grant)
+        return self._pages.give(process, _key(held), held.grant)
 
     async def _let_in(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
         """Waits for the peer's grant and for a turn, as long as the peer does. AttachDeniedError."""
@@ -420,6 +475,7 @@ class Broker:
                 if new and not attached:
                     self._clients.remove(place, process)
         self._record.arrived(peer.pid, owner, container, new=new)
+        self._pages.attached(process, admitted.grant)
 
     async def _check_not_ended(self, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: the daemon was asked to end its contexts. It has replaced its program since."""
