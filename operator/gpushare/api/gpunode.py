@@ -160,8 +160,8 @@ class Finding(ApiModel):
     share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
     reason: str = Field(
         max_length=64,
-        description="MemoryAboveGrant, TooManyProcesses, TooManyContexts, NeverAttached, ClientNotListed, "
-        "NotAnMpsClient, CdiEditsMissing, MountsUnknown, NoGrant or NotTheHolder; also an event's.",
+        description="MemoryAboveGrant, TooManyProcesses, TooManyContexts, NeverAttached, ClassNotTaken, "
+        "ClientNotListed, NotAnMpsClient, CdiEditsMissing, MountsUnknown, NoGrant or NotTheHolder; also an event's.",
     )
     namespace: str = Field(default="", max_length=63, description="Empty for a process of the host.")
     pod: str = Field(default="", max_length=253)

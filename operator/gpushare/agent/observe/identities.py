@@ -1,5 +1,5 @@
-"""Whom NVML and the MPS server list, held against each other: clients under a forged PID, clients that never attached,
-and more contexts than a container may have. Pure.
+"""Whom NVML and the MPS server list, held against each other: clients under a forged PID, clients that never attached
+or never took their class, and more contexts than a container may have. Pure.
 
 NVML shows the true PID of a process. The server shows the PID that the client sent, which a process in a user and PID
 namespace of its own may choose among those of that namespace (measured on an H100 and an H200).
@@ -48,6 +48,12 @@ def never_attached(usage: Usage, reading: Reading) -> tuple[ListedProcess, ...]:
     """The clients of the container that another process let in."""
     unattached = reading.served.unattached if reading.served is not None else frozenset()
     return newest_first(process for process in usage.living if identity(process) in unattached)
+
+
+def without_pages(usage: Usage, reading: Reading) -> tuple[ListedProcess, ...]:
+    """The best-effort clients of the container that never asked for their pages, so that they give way to nobody."""
+    silent = reading.served.without_pages if reading.served is not None else frozenset()
+    return newest_first(process for process in usage.living if identity(process) in silent)
 
 
 def contexts(usage: Usage, reading: Reading) -> int:

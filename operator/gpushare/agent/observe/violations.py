@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpushare.agent.aio.blocking import HungError
-from gpushare.agent.observe.identities import contexts, forgery, never_attached
+from gpushare.agent.observe.identities import contexts, forgery, never_attached, without_pages
 from gpushare.agent.observe.usage import (
     ListedProcess,
     Reading,
@@ -57,8 +57,8 @@ Key = tuple[Uuid, ShareName, str, str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`granted` and `observed`: MiB; for TOO_MANY_PROCESSES and TOO_MANY_CONTEXTS these; for CLIENT_NOT_LISTED and
-    NEVER_ATTACHED processes.
+    """`granted` and `observed`: MiB; for TOO_MANY_PROCESSES and TOO_MANY_CONTEXTS these; for CLIENT_NOT_LISTED,
+    NEVER_ATTACHED and CLASS_NOT_TAKEN processes.
 
     `to_end`: the processes to be ended under `enforcement: Terminate`, the newest first. Empty for processes of the
     host, of a pod without a slot, of one whose grant is only assumed or whose way to MPS is missing, and for processes
@@ -126,6 +126,11 @@ def message(violation: Violation) -> str:
             return (
                 f"{count_of(violation.observed, 'process')} of {who} are MPS clients on {gpu} and never attached: "
                 "another process let them in"
+            )
+        case EventReason.CLASS_NOT_TAKEN:
+            return (
+                f"{who} is BestEffort, and {count_of(violation.observed, 'process')} of it on {gpu} never asked for a "
+                "class: such a process gives way to nobody"
             )
         case EventReason.CLIENT_NOT_LISTED:
             return (
@@ -226,6 +231,8 @@ def _by_the_server(usage: Usage, grant: Grant, reading: Reading) -> Iterable[Vio
     living = () if usage.by_default else usage.living
     if strangers := never_attached(usage, reading):
         yield Violation(EventReason.NEVER_ATTACHED, usage, grant.processes, len(strangers), living)
+    if silent := without_pages(usage, reading):
+        yield Violation(EventReason.CLASS_NOT_TAKEN, usage, 0, len(silent), living)
     made = contexts(usage, reading)
     if usage.most_contexts and made > usage.most_contexts:
         yield Violation(EventReason.TOO_MANY_CONTEXTS, usage, usage.most_contexts, made, living)

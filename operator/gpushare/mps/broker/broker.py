@@ -53,7 +53,7 @@ from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.pages.board import Board
 from gpushare.mps.pages.client_pages import ClientPages, Handed
-from gpushare.mps.pages.layout import MAPPED, Answer
+from gpushare.mps.pages.layout import MAPPED, PagesAnswer
 from gpushare.mps.terminations import TerminationFile, was_asked
 from gpushare.mps.wire import GpuGrants, RefusedAttach
 from gpushare.process import procfs
@@ -398,7 +398,7 @@ class Broker:
                     self._pages.mapped((peer.pid, peer.started))
 
     def _handed(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], request: Request) -> Handed:
-        held, nothing = self._held_by(owners), Handed(Answer())
+        held, nothing = self._held_by(owners), Handed(PagesAnswer())
         if held is None or peer.started is None or not self._clients.has_attached(process := (peer.pid, peer.started)):
             return nothing
         try:

@@ -21,8 +21,8 @@ from gpushare.mps.pages.layout import (
     BUSY_MAGIC,
     MOST_PROTECTED,
     ActivityPage,
-    Answer,
     ClassNumber,
+    PagesAnswer,
     activity_page,
     busy_word,
     class_number,
@@ -57,7 +57,7 @@ Identity = tuple[int, int]
 class Handed:
     """An answer with its descriptors: `own`, which whoever sends them closes, and those of others to read."""
 
-    answer: Answer
+    answer: PagesAnswer
     own: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
 
@@ -148,12 +148,12 @@ class ClientPages:
         number, before = class_number(grant.client_class), self._sets.get(process)
         too_soon = before is not None and self._clock() - before.given_at < AGAIN_SECONDS
         if number is ClassNumber.NONE or too_soon or not self._has_room(process, container):
-            return Handed(Answer())
+            return Handed(PagesAnswer())
         try:
             given = self._new_set(container, grant)
         except OSError as error:
             self._problems.log("no pages can be made: %s", error.strerror or error, key="make")
-            return Handed(Answer())
+            return Handed(PagesAnswer())
         self._problems.clear("make")
         if before is not None:
             self._attribute(before)
@@ -167,7 +167,7 @@ class ClientPages:
         """The busy pages, for a best-effort process that has its own."""
         known = self._sets.get(process)
         if known is None or class_number(grant.client_class) is not ClassNumber.BEST_EFFORT:
-            return Handed(Answer())
+            return Handed(PagesAnswer())
         self._attribute(known)
         return self._handed(known, grant, ())
 
@@ -186,7 +186,7 @@ class ClientPages:
         assert board is not None  # noqa: S101 - nobody gets pages before
         protected = self._protected() if number is ClassNumber.BEST_EFFORT else {}
         known.told_of = tuple(protected)
-        answer = Answer(
+        answer = PagesAnswer(
             client_class=number,
             sm_percent=grant.sm_percent,
             floor_percent=FLOOR_PERCENT,

@@ -46,7 +46,7 @@ def class_number(name: str) -> ClassNumber:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PagesAnswer:
     """To PAGES or BUSY. `activity`, `own_busy`, `protected`: how many descriptors of each come with it."""
 
     client_class: ClassNumber = ClassNumber.NONE

@@ -1,7 +1,6 @@
 """The pages of clients with a class: who gets which, and what a process that does as it likes gets away with."""
 
 import asyncio
-import itertools
 import mmap
 import struct
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +14,7 @@ from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.pages.board import Board
-from gpushare.mps.pages.client_pages import MOST_KEPT
+from gpushare.mps.pages.client_pages import AGAIN_SECONDS, ASKS_WITHIN_SECONDS, MOST_KEPT
 from gpushare.mps.wire import ClientActivity, ClientGrant, GrantedContainer, RefusedAttach
 from gpushare.process.procfs import Owner
 from tests.unit.mps.broker.fake_daemon import FakeDaemon
@@ -40,6 +39,8 @@ class Scene:
         self.gpu = gpu
         self._containers: dict[int, Owner] = {}
         self._processes: list[PagedProcess] = []
+        self.later = 0.0
+        """How far the broker's clock is put forward."""
         self.owners = {
             number: Owner(f"{number}1111111-1111-1111-1111-111111111111", f"{number}" * 64) for number in NAMES
         }
@@ -52,6 +53,9 @@ class Scene:
     @staticmethod
     def _grant(number: int) -> ClientGrant:
         return replace(GRANT, processes=4, client_class=NAMES[number], sm_percent=50 if number == BEST_EFFORT else 0)
+
+    def clock(self) -> float:
+        return boot_clock() + self.later
 
     def owners_of(self, pid: int) -> Sequence[Owner]:
         return (self._containers.get(pid, Owner("", "")),)
@@ -80,7 +84,7 @@ async def scene(gpu: GpuDir) -> AsyncIterator[Scene]:
 
 @pytest.fixture
 async def broker(gpu: GpuDir, daemon: FakeDaemon, scene: Scene) -> AsyncIterator[None]:
-    async with serving(gpu, owners=scene.owners_of, clock=boot_clock, look_seconds=0.0):
+    async with serving(gpu, owners=scene.owners_of, clock=scene.clock, look_seconds=0.0):
         await until(gpu.attach_control.exists)
         await until(gpu.board.exists)
         yield
@@ -181,15 +185,13 @@ async def test_pages_are_given_once_in_a_second(broker: None, scene: Scene) -> N
     assert answers.count((NORMAL, 1, 0, 0)) <= 3
 
 
-async def test_new_pages_take_the_place_of_earlier_ones(
-    broker: None, scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_new_pages_take_the_place_of_earlier_ones(broker: None, scene: Scene) -> None:
     """As of a process that has replaced its program."""
-    monkeypatch.setattr("gpushare.mps.pages.client_pages.AGAIN_SECONDS", 0.0)
     client = await scene.client(NORMAL)
     await client.do("ask")
     await client.do("put", 0, LAUNCHES_AT, 100)
     await until(lambda: (told := scene.activity(client)) is not None and told.launches == 100)
+    scene.later += AGAIN_SECONDS
     assert own_set_of(await client.do("ask")) == (NORMAL, 1, 0, 0)
     await client.do("put", 0, LAUNCHES_AT, 7)
     await until(lambda: (told := scene.activity(client)) is not None and told.launches == 7)
@@ -210,12 +212,12 @@ async def test_who_gave_way_to_whom_is_told(broker: None, scene: Scene) -> None:
     assert [(item.pid, item.seconds) for item in told.gave_way_to] == [(protected.pid, 0.1)]
 
 
-async def test_a_best_effort_client_that_never_asks_is_told(
-    broker: None, scene: Scene, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpushare.mps.pages.client_pages.ASKS_WITHIN_SECONDS", 0.0)
+async def test_a_best_effort_client_that_never_asks_is_told(broker: None, scene: Scene, daemon: FakeDaemon) -> None:
     silent, asks, normal = [await scene.client(number) for number in (BEST_EFFORT, BEST_EFFORT, NORMAL)]
     await asks.do("ask")
+    scene.later += ASKS_WITHIN_SECONDS + 1
+    heartbeat = state(scene.gpu).heartbeat
+    await until(lambda: state(scene.gpu).heartbeat > heartbeat)
     assert state(scene.gpu).without_pages == [], "without a context it is nobody"
     daemon.clients = [silent.pid, asks.pid, normal.pid]
     await until(lambda: [client.pid for client in state(scene.gpu).without_pages] == [silent.pid])
@@ -224,15 +226,15 @@ async def test_a_best_effort_client_that_never_asks_is_told(
 
 
 async def test_the_next_broker_blames_nobody_who_may_have_asked_this_one(
-    gpu: GpuDir, daemon: FakeDaemon, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    gpu: GpuDir, daemon: FakeDaemon, scene: Scene
 ) -> None:
-    monkeypatch.setattr("gpushare.mps.pages.client_pages.ASKS_WITHIN_SECONDS", 0.0)
-    options = {"owners": scene.owners_of, "clock": boot_clock, "look_seconds": 0.0}
+    options = {"owners": scene.owners_of, "clock": scene.clock, "look_seconds": 0.0}
     async with serving(gpu, **options):
         await until(gpu.board.exists)
         silent, asks = [await scene.client(BEST_EFFORT) for _ in range(2)]
         await asks.do("ask")
         daemon.clients = [silent.pid, asks.pid]
+        scene.later += ASKS_WITHIN_SECONDS + 1
         await until(lambda: len(state(gpu).without_pages) == 1)
         before = board(gpu)
         inode = gpu.board.stat().st_ino
@@ -245,14 +247,14 @@ async def test_the_next_broker_blames_nobody_who_may_have_asked_this_one(
         assert own_set_of(await asks.do("ask")) == (BEST_EFFORT, 1, 0, 0), "a new broker gives new pages"
 
 
-async def test_pages_that_a_container_hoards_are_counted(
-    broker: None, scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pages_that_a_container_hoards_are_counted(broker: None, scene: Scene) -> None:
     """Each is memory of the broker's, whoever has it open."""
-    monkeypatch.setattr("gpushare.mps.pages.client_pages.AGAIN_SECONDS", 0.0)
     hoarder, neighbour = [await scene.client(number) for number in (NORMAL, BEST_EFFORT)]
-    given = list(itertools.takewhile(bool, [(await hoarder.do("ask"))[0] for _ in range(2 * MOST_KEPT)]))
-    assert len(given) == MOST_KEPT + 1
+    given = []
+    for _ in range(MOST_KEPT + 3):
+        scene.later += AGAIN_SECONDS
+        given.append((await hoarder.do("ask"))[0])
+    assert given == [NORMAL] * (MOST_KEPT + 1) + [NONE] * 2
     assert (await neighbour.do("ask"))[0] == BEST_EFFORT
     await hoarder.do("let_go")
     assert (await hoarder.do("ask"))[0] == NORMAL
@@ -282,7 +284,7 @@ async def test_a_board_that_cannot_be_made_takes_nothing_but_the_classes(
     gpu: GpuDir, daemon: FakeDaemon, scene: Scene
 ) -> None:
     gpu.board.mkdir()
-    async with serving(gpu, owners=scene.owners_of, clock=boot_clock):
+    async with serving(gpu, owners=scene.owners_of, clock=scene.clock):
         await until(gpu.attach_control.exists)
         client = await scene.client(PROTECTED)
         assert own_set_of(await client.do("ask")) == (NONE, 0, 0, 0)
