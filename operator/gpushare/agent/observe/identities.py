@@ -9,6 +9,7 @@ called cuInit alone, or has destroyed its contexts. And who is listed under anot
 server lists a process that NVML does not: a forged PID is the only way to that.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpushare.agent.observe.usage import ListedProcess, Reading, Usage, newest_first
@@ -54,6 +55,11 @@ def without_pages(usage: Usage, reading: Reading) -> tuple[ListedProcess, ...]:
     """The best-effort clients of the container that never asked for their pages, so that they give way to nobody."""
     silent = reading.served.without_pages if reading.served is not None else frozenset()
     return newest_first(process for process in usage.living if identity(process) in silent)
+
+
+def lacks_library(processes: Iterable[ListedProcess], reading: Reading) -> bool:
+    """Whether one of them does not see the library by which a client has a class: its container started without."""
+    return reading.served is not None and any(identity(item) in reading.served.without_library for item in processes)
 
 
 def contexts(usage: Usage, reading: Reading) -> int:

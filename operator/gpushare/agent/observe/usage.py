@@ -17,7 +17,13 @@ from types import MappingProxyType
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.granted import FoundGrant, container_grant, has_slot
-from gpushare.agent.observe.mounts import ContainerProcess, MountChecker, SlotContainer, running_containers
+from gpushare.agent.observe.mounts import (
+    ContainerProcess,
+    MountChecker,
+    SlotContainer,
+    running_containers,
+    sees_library,
+)
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.process.namespaces import read_mount_depth
 from gpushare.agent.process.processes import Identity, identity
@@ -132,12 +138,14 @@ class Usage:
 class ListedClients:
     """Whom the GPU's MPS server lists. `contexts`: how many each has, by the PID that it sent. By the attach broker
     `unattached`: those who never attached, and `without_pages`: best-effort clients that never asked for their pages.
-    `named`: those that NVML does not list as clients; one that has ended has no start time (0).
+    `without_library`: those of these that do not see the library by which a client has a class. `named`: those that
+    NVML does not list as clients; one that has ended has no start time (0).
     """
 
     contexts: Mapping[int, int]
     unattached: frozenset[Identity] = frozenset()
     without_pages: frozenset[Identity] = frozenset()
+    without_library: frozenset[Identity] = frozenset()
     named: tuple[ListedProcess, ...] = ()
 
 
@@ -352,7 +360,12 @@ class UsageReader:
             if gpu.served is not None:
                 seen = {process.pid for process in views[uuid].processes.mps_clients}
                 named = [self._named(uuid, pid) for pid in gpu.served.contexts if pid not in seen]
-                served[uuid] = replace(gpu.served, named=tuple(item for item in named if item is not None))
+                lacking = (item for item in gpu.served.without_pages if not sees_library(item[0], self._proc))
+                served[uuid] = replace(
+                    gpu.served,
+                    named=tuple(item for item in named if item is not None),
+                    without_library=frozenset(lacking),
+                )
         return served
 
     def _named(self, uuid: Uuid, pid: int) -> ListedProcess | None:

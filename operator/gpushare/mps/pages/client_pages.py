@@ -145,6 +145,7 @@ class ClientPages:
 
     def give(self, process: Identity, container: Container, grant: ClientGrant) -> Handed:
         """New pages, in the place of its earlier ones."""
+        self._expected.pop(process, None)
         number, before = class_number(grant.client_class), self._sets.get(process)
         too_soon = before is not None and self._clock() - before.given_at < AGAIN_SECONDS
         if number is ClassNumber.NONE or too_soon or not self._has_room(process, container):
@@ -160,7 +161,6 @@ class ClientPages:
             given.gave_way_to, given.attributed = before.gave_way_to, before.attributed
             self._drop(process)
         self._sets[process] = given
-        self._expected.pop(process, None)
         return self._handed(given, grant, tuple(page.take_to_write() for page in given.pages))
 
     def show_busy(self, process: Identity, grant: ClientGrant) -> Handed:
