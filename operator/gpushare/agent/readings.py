@@ -73,7 +73,7 @@ class Readings:
         if self.kubelet.view is None or self.claims.unread or not self.cache.complete:
             return None
         pods = pods_by_cgroup_uid(self.cache.pods.objects.values())
-        return PartHolders(pods, *self.parts(), self.cache.shares)
+        return PartHolders(pods, *self.parts(), self.cache.shares, self.devices.by_cdi)
 
     def claims_used(self) -> set[tuple[str, str]] | None:
         """(namespace, name) of each claim that a pod of this node uses; None: that or the kubelet is not known now."""

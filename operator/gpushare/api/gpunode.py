@@ -85,7 +85,6 @@ class Limits(ApiModel):
 
     threads: int = Field(ge=1, le=100, description="Percent of SMs.")
     memory_mib: int = Field(ge=1, description="MiB per process.")
-    priority: int = Field(default=0, ge=0, le=1, description="0 normal, 1 below normal.")
 
 
 class DaemonStatus(ApiModel):

@@ -48,15 +48,14 @@ class DaemonLimits(WireModel, frozen=True, kw_only=True):
 
     threads: Percent  # of the SMs
     memory_mib: Positive
-    priority: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
 class DesiredDaemon(WireModel, frozen=True, kw_only=True):
     """daemon.json, written by the agent.
 
     `limits`: to be written to the daemon and the running server, and read back. `stop`: refuse new clients, and quit
-    once there is no client. `shows_grant`: containers see their grant as the GPU's memory; for an agent that does not
-    know the share yet.
+    once there is no client. `shows_grant`: containers see their grant as the GPU's memory; `has_classes`: they have a
+    class; both for an agent that does not know the share yet.
     """
 
     version: Literal[1] = 1
@@ -65,6 +64,7 @@ class DesiredDaemon(WireModel, frozen=True, kw_only=True):
     limits: DaemonLimits
     stop: bool = False
     shows_grant: bool = False
+    has_classes: bool = False
 
 
 class ServedClient(WireModel, frozen=True, kw_only=True):
@@ -188,11 +188,14 @@ class ServedClients(WireModel, frozen=True, kw_only=True):
 
 
 class GrantedContainer(WireModel, frozen=True, kw_only=True):
-    """`id`: the runtime's; empty until the pod's status shows it. `grant` None: it holds no part of this GPU."""
+    """`id`: the runtime's; empty until the pod's status shows it. `grant` None: it holds no part of this GPU, or
+    `too_many_protected`: it is Protected, and the GPU has as many protected clients as its share allows.
+    """
 
     name: str
     id: str = ""
     grant: ClientGrant | None = None
+    too_many_protected: bool = False
 
 
 class GrantedPod(WireModel, frozen=True, kw_only=True):
@@ -223,6 +226,7 @@ class RefusedAttach(StrEnum):
     NO_GRANT = "NoGrant"
     TOO_MANY_PROCESSES = "TooManyProcesses"
     TOO_MANY_CONTEXTS = "TooManyContexts"
+    TOO_MANY_PROTECTED = "TooManyProtected"
     GPU_CLOSED = "GpuClosed"
     STALLED = "AttachStalled"
     COMMAND = "ControlCommand"

@@ -10,6 +10,8 @@ from typing import Any
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import (
+    ANNOTATION_BESIDE_PROTECTED,
+    ANNOTATION_CLASS,
     ANNOTATION_MEMORY,
     ANNOTATION_MEMORY_LIMIT,
     ANNOTATION_THREADS,
@@ -22,7 +24,8 @@ from gpushare.webhook.review import LONGEST_NAME, AdmissionData, listed, mapped,
 
 MOST_WARNINGS = 10
 """The API server cuts all warnings of a request short from 4096 characters on."""
-_ANNOTATIONS = (ANNOTATION_THREADS, ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT)
+_OF_CLASSES = (ANNOTATION_CLASS, ANNOTATION_BESIDE_PROTECTED)
+_ANNOTATIONS = (ANNOTATION_THREADS, ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT, *_OF_CLASSES)
 _LEAST_LIKENESS = 0.5
 """Low, since there are two to choose from: `mem` means `memory`."""
 _FIRST_DEVICE = "0"
@@ -62,7 +65,7 @@ def _annotation_warnings(annotations: Mapping[str, Any], asking: Sequence[Contai
             yield f"{field}: is not known and has no effect; {_meant(name)}"
         elif not asking:
             yield f"{field}: has no effect: no container asks for a slot (resources.limits, {GROUP}/<share>)"
-        elif not any(container.slots for container in asking):
+        elif name not in _OF_CLASSES and not any(container.slots for container in asking):
             yield f"{field}: has no effect on claims: write it as the claim's capacity"
 
 

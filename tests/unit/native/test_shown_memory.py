@@ -125,7 +125,7 @@ def test_each_process_sees_its_own_limit(
 
 @pytest.mark.parametrize(
     "grant",
-    [Grant("s", 25, 8192, 1, 0), Grant("s", 25, 10240, 3, 1), Grant("s", 25, 8192, 2, 0, burst_mib=16384)],
+    [Grant("s", 25, 8192, 1), Grant("s", 25, 10240, 3), Grant("s", 25, 8192, 2, burst_mib=16384)],
     ids=["one process", "a part that is no whole GiB", "more that may be borrowed"],
 )
 def test_a_containers_variables_show_the_memory_of_each_process(libraries: Path, grant: Grant) -> None:
@@ -141,7 +141,7 @@ def test_who_may_borrow_sees_as_free_what_is_left_of_its_reservation(
     libraries: Path, used: int, gpu_free: int, free: int
 ) -> None:
     """The driver counts from the limit of MPS, of which there is more. CUDA and NVML say the same."""
-    given = client_environment(Grant("s", 25, 16384, 1, 0, burst_mib=24576), 81920) | {
+    given = client_environment(Grant("s", 25, 16384, 1, burst_mib=24576), 81920) | {
         "GPUSHARE_GPU": GPU, "CUDA_FREE": str(min(40 - used, gpu_free)),
         "DRIVER_USED": f"0:{used}", "DRIVER_FREE": str(gpu_free),
     }  # fmt: skip

@@ -92,6 +92,25 @@ def test_a_container_with_a_slot_gets_grant_log_directory_and_hook() -> None:
     assert patched["metadata"] == pod()["metadata"]
 
 
+def test_a_pod_is_told_its_class() -> None:
+    classes = share(clients={"classes": {"default": "BestEffort"}})
+    for annotations, told in (
+        (None, ("BestEffort", "50")),
+        ({"gpushare.dev/threads-beside-protected": "20"}, ("BestEffort", "20")),
+        ({"gpushare.dev/class": "Protected"}, ("Protected", None)),
+    ):
+        found = environment(admitted(pod(annotations=annotations), data(classes)))
+        assert (found.get("GPUSHARE_CLASS"), found.get("GPUSHARE_THREADS_BESIDE_PROTECTED")) == told
+
+
+def test_a_pod_that_may_not_have_its_class_is_refused() -> None:
+    closed = share(clients={"classes": {"protected": {"namespaces": ["serving"]}}})
+    (problem,) = refused(pod(annotations={"gpushare.dev/class": "Protected"}), data(closed))
+    assert '"Protected" is not for namespace "shop"' in problem
+    (problem,) = refused(pod(annotations={"gpushare.dev/class": "Protected"}))
+    assert 'needs classes, which GpuShare "inference" has not' in problem
+
+
 def test_annotations_lower_the_grant() -> None:
     patched = admitted(pod(annotations={"gpushare.dev/threads": "30", "gpushare.dev/memory": "1.5Gi"}))
     assert environment(patched)["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "30"

@@ -189,13 +189,15 @@ class Devices:
         """Removes what `specs`, the text of all CDI specs, does not name. OSError: try again with the next agent."""
         self._fronts.remove_unused(specs)
 
-    def client(self, view: GpuView, pipe: Path, shows_grant: bool = False) -> ContainerEdits:
+    def client(
+        self, view: GpuView, pipe: Path, *, shows_grant: bool = False, has_classes: bool = False
+    ) -> ContainerEdits:
         """The edits that a GPU's CDI spec carries. `pipe`: the host's directory that becomes the pipe directory.
 
-        OSError: the front libraries, by which a container sees its grant as the GPU's memory, or the program of its
-        preStop hook cannot be delivered.
+        OSError: the front libraries, by which a container sees its grant as the GPU's memory or has a class, or the
+        program of its preStop hook cannot be delivered.
         """
-        fronts = self._fronts.delivered() if shows_grant else NO_FRONTS
+        fronts = self._fronts.delivered(shows_grant=shows_grant, has_classes=has_classes)
         if self._settings.simulation_dir is not None:
             simulated, minor = self._settings.simulation_dir, view.info.minor
             edits = simulated_client_edits(minor, str(pipe), simulated, self._driver, fronts)
@@ -205,8 +207,8 @@ class Devices:
         return showing_grant(edits, view.info.uuid) if shows_grant else edits
 
     def allocated(self, view: GpuView, pipe: Path) -> ContainerEdits:
-        """Allocate's answer for a slot of the GPU. Without CDI nothing shows the grant: the pod's own variables, which
-        count from the whole GPU, would have precedence.
+        """Allocate's answer for a slot of the GPU. Without CDI nothing shows the grant, and no client has a class: the
+        pod's own variables, which count from the whole GPU, would have precedence.
         """
         if self.by_cdi:
             return ContainerEdits(cdi_devices=(names.cdi_device(view.info.uuid),))

@@ -32,10 +32,12 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     own = args.system_namespace
     version, probe = cluster.read("/version"), cluster.try_create(GPU_SHARES, WEBHOOK_PROBE)
     nodes, gpu_nodes, namespace = cluster.items(NODES), cluster.items(GPU_NODES), cluster.find(NAMESPACES, own)
+    shares = cluster.items(GPU_SHARES)
     pods = cluster.items(PODS, own, labelSelector=OURS)
     workloads = [(kind, cluster.items(resource, own, labelSelector=OURS)) for kind, resource in WORKLOADS.items()]
     failures, policies = cluster.items(CORE_EVENTS, own, fieldSelector="reason=FailedCreate"), cluster.items(POLICIES)
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
+    from gpushare.api.gpushare import GpuShare
     from gpushare.kubectl.views.check import Facts, check
     from gpushare.kubectl.views.objects import read
 
@@ -53,6 +55,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         pods=tuple(pods.result()),
         nodes=tuple(nodes.result()),
         gpu_nodes={node.name: node for node in read(GpuNode, optional(gpu_nodes) or ())},
+        shares=tuple(read(GpuShare, optional(shares) or ())),
         workloads=tuple({**listed, "kind": kind} for kind, asked in workloads for listed in optional(asked) or ()),
         failures=tuple(optional(failures) or ()),
         namespace=own,

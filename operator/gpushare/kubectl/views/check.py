@@ -5,7 +5,7 @@ webhook must refuse.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,6 +14,7 @@ from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Gpu, GpuNode
+from gpushare.api.gpushare import GpuShare
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.kube.resources import CLAIMS_SINCE, Object
 from gpushare.kubectl.output.report import Report, Sentences
@@ -66,6 +67,7 @@ class Facts:
     pods: tuple[Object, ...]
     nodes: tuple[Object, ...]
     gpu_nodes: dict[str, GpuNode]
+    shares: tuple[GpuShare, ...] = ()
     workloads: tuple[Object, ...] = ()
     failures: tuple[Object, ...] = ()
     namespace: str = "gpushare-system"
@@ -76,7 +78,7 @@ def check(facts: Facts, node: str | None) -> Report:
     known = {result["metadata"]["name"] for result in facts.nodes}
     if node is not None and node not in known:
         raise unknown("node", node, known)
-    results = [*_cluster(facts), *_nodes(facts, node)]
+    results = [*_cluster(facts), *_shares(facts.shares), *_nodes(facts, node)]
     width = min(LONGEST_WHAT, max(len(result.what) for result in results))
     lines = []
     for result in results:
@@ -182,6 +184,20 @@ def _policy(policies: tuple[str, ...] | None) -> CheckResult:
     if not ours:
         return CheckResult(Level.WARN, "policies", "none of gpushare's: RBAC alone limits what its parts may do")
     return CheckResult(Level.OK, "policies", f"{len(ours)} of gpushare's")
+
+
+def _shares(shares: Iterable[GpuShare]) -> Iterator[CheckResult]:
+    """Those whose clients may starve each other."""
+    for share in shares:
+        if share.may_starve:
+            clients = share.clients
+            yield CheckResult(
+                Level.WARN,
+                f"share {share.name}",
+                f"each of {clients.per_gpu} clients of a GPU may have all its SMs, so one with large kernels can keep "
+                "all others waiting for seconds",
+                "lower clients.threads.default, or let best effort give way: clients.classes",
+            )
 
 
 def _nodes(facts: Facts, wanted: str | None) -> Iterator[CheckResult]:

@@ -156,7 +156,7 @@ def test_what_clients_with_a_class_did_is_counted() -> None:
 
 
 def test_a_borrowers_limit_and_loan_are_shown_and_what_the_gpu_lacks() -> None:
-    grant = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
+    grant = Grant("a", 25, 8192, 1, burst_mib=16384)
     listed = Borrower(
         uuid=UUID, share="a", namespace="team", pod="pod-1", pod_uid=uid(1), container="app", reserved_mib=8192,
         limit_mib=24576, observed_mib=9000, since="2026-01-01T00:00:00Z",
