@@ -253,7 +253,7 @@ format: venv ## format and fix what can be fixed
 
 .PHONY: fuzz
 fuzz: ## the front libraries under libFuzzer, SECONDS=60 for each (clang with its runtime); inputs are kept in build/fuzz
-	@for name in cuda nvml; do \
+	@for name in cuda classes nvml; do \
 	  mkdir -p build/fuzz/$$name; \
 	  clang -std=gnu11 -O1 -g -D_DEFAULT_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 	    -o build/fuzz/fuzz_$$name tests/native/fuzz_$$name.c; \

@@ -123,7 +123,7 @@ static void say_idle(void)
         set_busy(about_now());
 }
 
-static void take_number(struct stream *stream, uint64_t number)
+static void drop_number(struct stream *stream, uint64_t number)
 {
     if (number != 0 && atomic_compare_exchange_strong(&stream->pending, &number, 0))
         atomic_fetch_sub(&process->pending, 1);
@@ -145,17 +145,17 @@ static inline struct ending ending_of(CUstream handle)
     return ending;
 }
 
-static void take_mark(uint64_t mark)
+static void drop_mark(uint64_t mark)
 {
     if (mark != 0 && (mark & 0xff) <= OTHERS)
-        take_number(&process->streams[mark & 0xff], mark >> 8);
+        drop_number(&process->streams[mark & 0xff], mark >> 8);
 }
 
 static void has_ended(const struct ending *ending)
 {
-    take_number(ending->stream, ending->number);
+    drop_number(ending->stream, ending->number);
     for (int i = 0; i < COVERED; i++)
-        take_mark(ending->covers[i]);
+        drop_mark(ending->covers[i]);
     say_idle();
 }
 
@@ -165,7 +165,7 @@ static void all_have_ended(uint64_t number)
     for (unsigned int i = 0; i <= OTHERS; i++) {
         uint64_t pending = atomic_load(&process->streams[i].pending);
         if (pending != 0 && pending <= number)
-            take_number(&process->streams[i], pending);
+            drop_number(&process->streams[i], pending);
     }
     say_idle();
 }

@@ -1,6 +1,8 @@
 /* How best effort gives way: when a launch may be made, and what is kept under way.
  *
- * While a protected client was active of LATELY, one launch is under way, and the next one waits until none is busy.
+ * While a protected client was active of LATELY, a launch waits until none is busy, and as long as more than SHORT_WORK is
+ * under way by what its kernels have taken before. A kernel of which that is not known is alone.
+ *
  * Otherwise events tell what is under way, one after each launch or, of short ones, each BATCH or EVENT_EVERY. So many of
  * them may be under way that the oldest takes about BOUND: it is seen how long it took, and half as many or twice as many
  * may be next. One launch may still take longer, and is alone then.
@@ -21,15 +23,20 @@
 
 #define LATELY (100 * MILLISECONDS)
 #define BOUND (2 * MILLISECONDS)
+#define SHORT_WORK (100 * MICROSECONDS)
+#define BRIEF (250 * MICROSECONDS)
+#define NOT_KNOWN (1 * SECONDS)
+#define SLOW_LAUNCH (200 * MICROSECONDS) /* of one that loads its kernel first: what it takes is not the kernel's */
 #define EVENT_EVERY (200 * MICROSECONDS)
 #define GATE_PATIENCE (5 * SECONDS)
 #define OWN_PATIENCE (200 * MILLISECONDS)
 #define MOST_RUN (50 * MILLISECONDS)
 #define MOST_OWED (10 * MILLISECONDS)
 
-enum { BATCH = 4, FIRST_WINDOW = 4, SHORT_WINDOW = 8 };
+enum { BATCH = 8, FIRST_WINDOW = 4, BRIEF_ONES = 4 };
 
 enum kind { KERNEL, COOPERATIVE, GRAPH, MOVE };
+enum { NOT_EXCHANGED = -1 };
 
 struct launch {
     CUstream handle;       /* never 0 */
@@ -37,8 +44,10 @@ struct launch {
     struct stream *stream; /* NULL: nothing is done about it */
     enum kind kind;
     const void *function;
-    bool held, lately, timed;
-    int mode; /* of captures, that the thread had */
+    uint64_t key;
+    bool held, lately;
+    int after; /* as in `under_way` */
+    int mode;  /* of captures, that the thread had */
 };
 
 static bool hold_gate(nanoseconds until)
@@ -101,7 +110,7 @@ static void pause_after(nanoseconds waited, nanoseconds spin, nanoseconds sleep)
     if (waited < spin)
         breathe();
     else
-        rest(sleep);
+        sleep_for(sleep);
 }
 
 static void charge(nanoseconds ran)
@@ -151,33 +160,67 @@ static void note_duration(enum kind kind, const void *function, nanoseconds dura
     process->longest[shortest] = function;
 }
 
+/* How long what the key names takes, by what it took. */
+
+static unsigned int place_of_key(uint64_t key)
+{
+    return (unsigned int)((key * 0x9E3779B97F4A7C15u) >> 56);
+}
+
+static nanoseconds expected_of(uint64_t key)
+{
+    const unsigned int place = place_of_key(key);
+
+    return process->durations[place].key == key && key != 0 ? process->durations[place].duration : NOT_KNOWN;
+}
+
+static void learn(uint64_t key, nanoseconds duration)
+{
+    const unsigned int place = place_of_key(key);
+    const nanoseconds before = process->durations[place].key == key ? process->durations[place].duration : 0;
+
+    process->durations[place].key = key;
+    process->durations[place].duration = duration > before ? duration : (7 * before + duration) / 8;
+}
+
+/* Of an entry that has ended; negative: it is not known. */
+static nanoseconds duration_of(const struct under_way *entry)
+{
+    float milliseconds = 0;
+    CUevent began = entry->after >= 0 ? process->ring[entry->after].ended : entry->began;
+
+    if (entry->after == NOT_TIMED || driver_event_elapsed == NULL ||
+        driver_event_elapsed(&milliseconds, began, entry->ended) != CUDA_SUCCESS || !(milliseconds >= 0) ||
+        milliseconds > 1e6f)
+        return -1;
+    return (nanoseconds)((double)milliseconds * 1e6);
+}
+
 /* The oldest one under way has ended, or is not waited for any longer. */
 static void let_go(bool ended)
 {
-    struct under_way *oldest = &process->ring[process->first];
-    float milliseconds = 0;
-    nanoseconds duration = now() - oldest->at;
+    const struct under_way *oldest = &process->ring[process->first];
+    const nanoseconds duration = ended ? duration_of(oldest) : now() - oldest->at;
 
     process->first = (process->first + 1) % UNDER_WAY;
     process->count--;
-    if (!oldest->timed)
+    process->expected -= oldest->expected;
+    if (duration >= 0)
+        process->brief = duration <= BRIEF ? process->brief + 1 : 0;
+    if (!oldest->is_alone || duration < 0)
         return;
-    if (ended && driver_event_elapsed != NULL &&
-        driver_event_elapsed(&milliseconds, oldest->began, oldest->ended) == CUDA_SUCCESS && milliseconds >= 0 &&
-        milliseconds < 1e6f)
-        duration = (nanoseconds)((double)milliseconds * 1e6);
     charge(duration);
+    if (oldest->key != 0)
+        learn(oldest->key, duration);
     note_duration(oldest->kind, oldest->function, duration);
 }
 
 static bool has_oldest_ended(void)
 {
-    const struct under_way *oldest = &process->ring[process->first];
-
-    return driver_event_query(oldest->timed ? oldest->ended : oldest->plain) != NOT_READY;
+    return driver_event_query(process->ring[process->first].ended) != NOT_READY;
 }
 
-/* The oldest one was waited for, and had been under way for so long. */
+/* The oldest one had been under way for so long, or less. */
 static void adapt_window(const struct under_way *oldest, nanoseconds took)
 {
     if (took > BOUND + BOUND / 2)
@@ -186,26 +229,31 @@ static void adapt_window(const struct under_way *oldest, nanoseconds took)
         process->window = process->window < UNDER_WAY / 2 ? 2 * process->window : UNDER_WAY;
 }
 
-/* Waits until nothing is under way; `all` false: until there is room for one more. */
-static void wait_for_own(bool all)
+/* Waits until there is room for one launch more. The GPU is asked only where there may be none. */
+static void wait_for_room(bool lately)
 {
-    const nanoseconds began = now();
+    const nanoseconds began = now(), spin = (lately ? 200 : 50) * MICROSECONDS;
     nanoseconds at = began;
-    bool waited = false;
+    bool waited = false, asked = false;
 
     while (process->count > 0) {
         const nanoseconds took = at - process->ring[process->first].at;
+        const bool room = lately ? process->expected <= SHORT_WORK && process->count < UNDER_WAY - 1
+                                 : process->count < process->window && took <= BOUND;
+        if (room && (lately || (took < BOUND / 2 && !asked)))
+            return;
+        asked = true; /* and then as far as it has come: the next launches need not ask */
         if (has_oldest_ended()) {
-            if (waited && !all)
+            if (!lately && (waited || took < BOUND / 2))
                 adapt_window(&process->ring[process->first], took);
             let_go(true);
             waited = false;
-        } else if (!all && process->count < process->window && took <= BOUND)
+        } else if (room)
             return;
         else if (at - began >= OWN_PATIENCE)
             let_go(false);
         else {
-            pause_after(at - began, (all ? 200 : 50) * MICROSECONDS, 30 * MICROSECONDS);
+            pause_after(at - began, spin, 30 * MICROSECONDS);
             waited = true;
         }
         at = now();
@@ -257,6 +305,15 @@ static struct under_way *newest(void)
     return &process->ring[(process->first + process->count) % UNDER_WAY];
 }
 
+/* The entry before the next one, if it is still under way in this stream and all between them was seen: where it ends the
+ * next one begins. NOT_TIMED: nothing says when that begins. */
+static int begins_after(CUstream handle)
+{
+    const unsigned int last = (process->first + process->count + UNDER_WAY - 1) % UNDER_WAY;
+
+    return process->count > 0 && process->ring[last].to == handle ? (int)last : NOT_TIMED;
+}
+
 /* The kernel goes the detour if it may; its events are there before it is launched. */
 static void take_detour(struct launch *launch)
 {
@@ -264,9 +321,18 @@ static void take_detour(struct launch *launch)
     struct under_way *entry = newest();
 
     if (beside != NULL && record(&process->before, EVENT_UNTIMED, launch->handle) &&
-        (entry->ended != NULL || record(&entry->ended, EVENT_TIMED, beside)) && driver_stream_wait(beside, process->before, 0) == CUDA_SUCCESS)
+        (entry->ended != NULL || record(&entry->ended, EVENT_TIMED, beside)) &&
+        driver_stream_wait(beside, process->before, 0) == CUDA_SUCCESS)
         launch->to = beside;
-    launch->timed = record(&entry->began, EVENT_TIMED, launch->to != NULL ? launch->to : launch->handle);
+}
+
+static void note_beginning(struct launch *launch)
+{
+    CUstream handle = launch->to != NULL ? launch->to : launch->handle;
+
+    launch->after = begins_after(handle);
+    if (launch->after == NOT_TIMED && record(&newest()->began, EVENT_TIMED, handle))
+        launch->after = -1;
 }
 
 static bool can_give_way(void)
@@ -274,53 +340,84 @@ static bool can_give_way(void)
     return driver_event_query != NULL && driver_event_record != NULL && driver_event_create != NULL;
 }
 
+/* Whether it is plain that there is room, and nobody to wait for. */
+static bool is_free(nanoseconds at)
+{
+    return look(at) < 0 && !was_active(at) &&
+           (process->count == 0 ||
+            (process->count < process->window && at - process->ring[process->first].at < BOUND / 2));
+}
+
 /* Returns when the launch may be made. */
 static void give_way(struct launch *launch)
 {
-    if (!can_give_way() || !hold_gate(now() + GATE_PATIENCE)) {
+    nanoseconds at = now();
+
+    if (!can_give_way() || !hold_gate(at + GATE_PATIENCE)) {
         count(&pages->own.activity.unpaced, 1);
         return;
     }
     launch->held = true;
-    launch->mode = exchange_capture_mode(RELAXED);
-    nanoseconds at = now();
+    launch->mode = NOT_EXCHANGED;
     if (process->window == 0)
         process->window = FIRST_WINDOW;
-    (void)look(at);
-    for (int turn = 0; turn < 2; turn++) { /* in the first one a protected client may become active */
-        wait_for_own(was_active(at));
-        wait_for_protected();
+    if (!is_free(at)) {
+        launch->mode = exchange_capture_mode(RELAXED);
         at = now();
-        if (!was_active(at) || process->count == 0)
-            break;
+        for (int turn = 0; turn < 2; turn++) { /* in the first one a protected client may become active */
+            wait_for_room(was_active(at));
+            wait_for_protected();
+            at = now();
+            if (!was_active(at) || process->expected <= SHORT_WORK)
+                break;
+        }
     }
-    launch->lately = was_active(at) && process->count < UNDER_WAY;
-    if (launch->lately)
+    launch->lately = was_active(at) && process->count < UNDER_WAY - 1;
+    if (launch->lately) {
         take_detour(launch);
-    else if (process->last_launch != 0)
+        note_beginning(launch);
+    } else if (process->last_launch != 0)
         charge(at - process->last_launch);
     process->last_launch = at;
 }
 
-static void remember(struct launch *launch, CUstream handle)
+static void remember(struct launch *launch, CUstream handle, bool is_alone)
 {
     struct under_way *entry = newest();
-    CUevent *event = launch->timed ? &entry->ended : &entry->plain;
+    const nanoseconds at = now();
 
-    if (!record(event, launch->timed ? EVENT_TIMED : EVENT_UNTIMED, handle)) {
+    if (!record(&entry->ended, EVENT_TIMED, handle)) {
         count(&pages->own.activity.unpaced, 1);
         return;
     }
-    entry->at = now();
-    entry->timed = launch->timed;
-    entry->function = launch->function;
-    entry->kind = launch->kind;
-    entry->ahead = process->count++;
-    if (handle != launch->handle) {
-        if (driver_stream_wait(launch->handle, *event, 0) != CUDA_SUCCESS)
-            wait_for_own(true);
-        count(&pages->own.activity.on_part, 1);
-    }
+    *entry = (struct under_way){
+        entry->began, entry->ended, at, is_alone ? expected_of(launch->key) : NOT_KNOWN,
+        at - process->last_launch > SLOW_LAUNCH ? NOT_TIMED : launch->after, process->count, is_alone,
+        (int)launch->kind, handle, launch->function, launch->key,
+    };
+    process->expected += entry->expected;
+    process->count++;
+    if (handle == launch->handle)
+        return;
+    count(&pages->own.activity.on_part, 1);
+    while (driver_stream_wait(launch->handle, entry->ended, 0) != CUDA_SUCCESS &&
+           driver_event_query(entry->ended) == NOT_READY) /* its order is not ours to lose */
+        sleep_for(100 * MICROSECONDS);
+}
+
+/* After a launch while nobody protected was active: whether it is time for an event. */
+static void remember_some(struct launch *launch)
+{
+    const unsigned int batch = process->brief < BRIEF_ONES ? 1 : BATCH;
+
+    if (++launch->stream->since_event < batch && process->last_launch - process->last_event < EVENT_EVERY)
+        return;
+    if (launch->mode == NOT_EXCHANGED)
+        launch->mode = exchange_capture_mode(RELAXED);
+    launch->stream->since_event = 0;
+    process->last_event = process->last_launch;
+    launch->after = begins_after(launch->handle);
+    remember(launch, launch->handle, false);
 }
 
 /* After the launch; `detour`: it went through the stream beside. */
@@ -329,17 +426,11 @@ static void launched(struct launch *launch, CUresult result, bool detour)
     if (!launch->held)
         return;
     if (result == CUDA_SUCCESS && launch->lately)
-        remember(launch, detour ? launch->to : launch->handle);
-    else if (result == CUDA_SUCCESS) {
-        const nanoseconds at = process->last_launch;
-        const unsigned int batch = process->window < SHORT_WINDOW ? 1 : BATCH;
-        if (++launch->stream->since_event >= batch || at - process->last_event >= EVENT_EVERY) {
-            launch->stream->since_event = 0;
-            process->last_event = at;
-            remember(launch, launch->handle);
-        }
-    }
-    (void)exchange_capture_mode(launch->mode);
+        remember(launch, detour ? launch->to : launch->handle, true);
+    else if (result == CUDA_SUCCESS)
+        remember_some(launch);
+    if (launch->mode != NOT_EXCHANGED)
+        (void)exchange_capture_mode(launch->mode);
     leave_gate();
 }
 

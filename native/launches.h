@@ -40,9 +40,11 @@ static CUstream handle_of(CUstream given, int null)
     return given != NULL ? given : (CUstream)(uintptr_t)null;
 }
 
-static struct launch begin(CUstream given, int null, enum kind kind, const void *function)
+/* `size`: of a grid, or in bytes: a function of another size takes another time. */
+static struct launch begin(CUstream given, int null, enum kind kind, const void *function, uint64_t size)
 {
-    struct launch launch = {handle_of(given, null), NULL, NULL, kind, function, false, false, false, 0};
+    const uint64_t key = ((uint64_t)(uintptr_t)function ^ size * 0x9E3779B97F4A7C15u) + (uint64_t)kind;
+    struct launch launch = {handle_of(given, null), NULL, NULL, kind, function, key, false, false, NOT_TIMED, 0};
 
     if (!has_class())
         return launch;
@@ -55,6 +57,11 @@ static struct launch begin(CUstream given, int null, enum kind kind, const void 
         launch.stream = stream_of(launch.handle);
     launch_begins(launch.stream);
     return launch;
+}
+
+static uint64_t size_of(unsigned int x, unsigned int y, unsigned int z)
+{
+    return (uint64_t)x + ((uint64_t)y << 32) + ((uint64_t)z << 48);
 }
 
 /* CALL(stream): the driver's own. */
@@ -78,6 +85,8 @@ static bool is_cooperative(const struct CUlaunchConfig *config)
     return false;
 }
 
+#define GRID_SIZE size_of(config->grid.x, config->grid.y, config->grid.z)
+
 #define KERNELS(suffix, null)                                                                                          \
     static CUresult (*own_cuLaunchKernel##suffix)(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int,  \
                                                   unsigned int, unsigned int, unsigned int, CUstream, void **, void **); \
@@ -87,7 +96,7 @@ static bool is_cooperative(const struct CUlaunchConfig *config)
     {                                                                                                                  \
         if (own_cuLaunchKernel##suffix == NULL)                                                                        \
             return CUDA_ERROR_NOT_FOUND;                                                                               \
-        struct launch launch = begin(given, null, KERNEL, f);                                                          \
+        struct launch launch = begin(given, null, KERNEL, f, size_of(gx, gy, gz));                                                          \
         MADE(launch, given, LAUNCH_KERNEL##suffix);                                                                    \
     }                                                                                                                  \
     static CUresult (*own_cuLaunchKernelEx##suffix)(const struct CUlaunchConfig *, CUfunction, void **, void **);      \
@@ -98,7 +107,7 @@ static bool is_cooperative(const struct CUlaunchConfig *config)
             return CUDA_ERROR_NOT_FOUND;                                                                               \
         if (config == NULL)                                                                                            \
             return own_cuLaunchKernelEx##suffix(config, f, parameters, extra);                                         \
-        struct launch launch = begin(config->stream, null, is_cooperative(config) ? COOPERATIVE : KERNEL, f);          \
+        struct launch launch = begin(config->stream, null, is_cooperative(config) ? COOPERATIVE : KERNEL, f, GRID_SIZE);         \
         struct CUlaunchConfig there = *config;                                                                         \
         there.stream = launch.to;                                                                                      \
         MADE(launch, config->stream, LAUNCH_KERNEL_EX##suffix);                                                        \
@@ -112,7 +121,7 @@ static bool is_cooperative(const struct CUlaunchConfig *config)
     {                                                                                                                  \
         if (own_cuLaunchCooperativeKernel##suffix == NULL)                                                             \
             return CUDA_ERROR_NOT_FOUND;                                                                               \
-        struct launch launch = begin(given, null, COOPERATIVE, f);                                                     \
+        struct launch launch = begin(given, null, COOPERATIVE, f, size_of(gx, gy, gz));                                                     \
         MADE(launch, given, LAUNCH_COOPERATIVE##suffix);                                                               \
     }                                                                                                                  \
     static CUresult (*own_cuGraphLaunch##suffix)(CUgraphExec, CUstream);                                               \
@@ -120,7 +129,7 @@ static bool is_cooperative(const struct CUlaunchConfig *config)
     {                                                                                                                  \
         if (own_cuGraphLaunch##suffix == NULL)                                                                         \
             return CUDA_ERROR_NOT_FOUND;                                                                               \
-        struct launch launch = begin(given, null, GRAPH, graph);                                                       \
+        struct launch launch = begin(given, null, GRAPH, graph, 0);                                                       \
         MADE(launch, given, LAUNCH_GRAPH##suffix);                                                                     \
     }
 
@@ -139,9 +148,9 @@ KERNELS(_ptsz, PER_THREAD)
 /* Copies and fills; small ones do not count. */
 static struct launch begin_move(CUstream given, int null, size_t bytes)
 {
-    struct launch launch = {handle_of(given, null), NULL, NULL, MOVE, NULL, false, false, false, 0};
+    struct launch launch = {handle_of(given, null), NULL, NULL, MOVE, NULL, 0, false, false, NOT_TIMED, 0};
 
-    return bytes < MOVED_BYTES ? launch : begin(given, null, MOVE, NULL);
+    return bytes < MOVED_BYTES ? launch : begin(given, null, MOVE, NULL, bytes);
 }
 
 #define MOVES(suffix, null, _)                                                                                             \
@@ -316,7 +325,7 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream s)
     if (has_class() && hold_gate(now() + GATE_PATIENCE)) {
         struct stream *stream = stream_of(handle_of(s, LEGACY));
         forget_stream(stream);
-        take_number(stream, atomic_load(&stream->pending));
+        drop_number(stream, atomic_load(&stream->pending));
         leave_gate();
     }
     return own_cuStreamDestroy_v2(s);

@@ -25,7 +25,7 @@ typedef int64_t nanoseconds;
 #define MILLISECONDS (1000 * MICROSECONDS)
 #define SECONDS (1000 * MILLISECONDS)
 
-enum { STREAMS = 64, COVERED = 4, EVENTS = 128, UNDER_WAY = 64 };
+enum { STREAMS = 64, COVERED = 4, EVENTS = 128, UNDER_WAY = 64, DURATIONS = 256, NOT_TIMED = -2 };
 
 #ifndef MADV_WIPEONFORK
 #define MADV_WIPEONFORK 18
@@ -51,12 +51,15 @@ struct stream {
 };
 
 struct under_way {
-    CUevent plain, began, ended; /* the last two where it is timed */
-    nanoseconds at;
-    bool timed;
-    unsigned int ahead; /* others that were under way then */
+    CUevent began, ended;
+    nanoseconds at, expected; /* when, and how long it will take */
+    int after;                /* it begins when this one of the ring ends; -1: at `began`; NOT_TIMED */
+    unsigned int ahead;       /* others that were under way then */
+    bool is_alone;            /* one launch, and not several */
     int kind;
+    CUstream to;
     const void *function;
+    uint64_t key; /* of the function and its grid */
 };
 
 struct process {
@@ -83,6 +86,12 @@ struct process {
     nanoseconds credit; /* what best effort is owed of its floor */
     struct under_way ring[UNDER_WAY];
     unsigned int first, count, window; /* window: so many of the ring may be under way */
+    unsigned int brief;                /* so many were short, one after the other */
+    nanoseconds expected;              /* of all that is under way */
+    struct {
+        uint64_t key;
+        nanoseconds duration;
+    } durations[DURATIONS];
     int part; /* as of a stream */
     CUcontext part_context;
     void *green;
@@ -140,7 +149,7 @@ static nanoseconds about_now(void)
     return clock_of(CLOCK_MONOTONIC_COARSE);
 }
 
-static void rest(nanoseconds duration)
+static void sleep_for(nanoseconds duration)
 {
     struct timespec time = {duration / SECONDS, duration % SECONDS};
 

@@ -27,13 +27,15 @@ _ACTIVITY = struct.Struct("<2I8Q2IQ5Q16Q")
 _FIELDS = ("launches", "last_launch", "active", "active_since", "gave_way", "held_back", "by_floor", "on_part")
 
 
+def declared(pid: int, variable: str) -> str:
+    """Of a process by its own environment, which no real broker would believe."""
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    return next((entry.partition("=")[2] for entry in entries if entry.startswith(f"{variable}=")), "")
+
+
 def declared_class(pid: int) -> int:
-    """Of a process by its own environment, which no real broker would believe; 0: none."""
-    entries = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    declared = next(
-        (entry.partition(b"=")[2].decode() for entry in entries if entry.startswith(b"GPUSHARE_CLASS=")), ""
-    )
-    return CLASSES.get(declared, 0)
+    """0: none."""
+    return CLASSES.get(declared(pid, "GPUSHARE_CLASS"), 0)
 
 
 @dataclass
@@ -101,11 +103,12 @@ class PagesBroker:
         self,
         directory: Path,
         class_of: Callable[[int], int] = declared_class,
-        sm_percent: int = 0,
+        sm_percent: int | Callable[[int], int] = 0,
         floor_percent: int = 5,
     ) -> None:
+        """`sm_percent`: of every process, or of each by its PID."""
         self._directory, self._class_of = directory, class_of
-        self._settings = sm_percent, floor_percent
+        self._sm_percent, self._floor_percent = sm_percent, floor_percent
         self.processes: dict[int, Pages] = {}
         self.own: list[Page] = []
         self.silent = False
@@ -194,7 +197,7 @@ class PagesBroker:
         if pid in self.processes:
             self.processes[pid].asked.append(request)
         others = self._others(pid) if kind == BEST_EFFORT else []
-        self._send(sock, kind, own, others)
+        self._send(sock, (kind, self._percent(pid), self._floor_percent), own, others)
         if own and int.from_bytes(sock.recv(64), "little") == MAPPED:
             self.processes[pid].mapped = True
             if kind == PROTECTED:
@@ -207,11 +210,12 @@ class PagesBroker:
         ]
         return [*self.own, *(pages.busy for pages in processes if pages.busy and pages.mapped and pages.busy.sealed())]
 
-    def _send(self, sock: socket.socket, kind: int, own: list[Page], others: list[Page]) -> None:
+    def _percent(self, pid: int) -> int:
+        return self._sm_percent if isinstance(self._sm_percent, int) else self._sm_percent(pid)
+
+    def _send(self, sock: socket.socket, terms: tuple[int, int, int], own: list[Page], others: list[Page]) -> None:
         counts = (1, len(own) - 1) if own else (0, 0)
-        answer = struct.pack(
-            "<8I2Q", ANSWER_MAGIC, 1, kind, *self._settings, *counts, len(others), self._number, self._generation
-        )
+        answer = struct.pack("<8I2Q", ANSWER_MAGIC, 1, *terms, *counts, len(others), self._number, self._generation)
         reads = [os.open(f"/proc/self/fd/{page.descriptor}", os.O_RDONLY | os.O_CLOEXEC) for page in others]
         descriptors = array.array("i", [*(page.descriptor for page in own), *reads])
         sock.sendmsg([answer], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)] if descriptors else [])

@@ -217,6 +217,12 @@ def test_only_its_process_writes_a_busy_page_whoever_has_a_descriptor(broker: Pa
 # Best effort
 
 
+def active(page: Page) -> None:
+    """A protected client that has just been at work."""
+    page.set_word(True)
+    page.set_word(False, again=False)
+
+
 def busy_for(page: Page, seconds: float) -> None:
     """A protected client at work, which goes on launching."""
     end = time.monotonic() + seconds
@@ -281,6 +287,20 @@ def test_one_launch_is_under_way_while_a_protected_client_was_active(broker: Pag
     assert 0.6 * MS < longest["kernel_1"] < 2 * MS
 
 
+def test_short_kernels_may_be_under_way_together_once_it_is_known_that_they_are(
+    broker: PagesBroker, start: Start
+) -> None:
+    page = broker.protected()
+    client = start("BestEffort")
+    active(page)
+    client("[[kernel(30, 1) for _ in range(40)], [kernel(2000, 2), kernel(30, 1), kernel(30, 1)]]")
+    traced = client.traced(KERNEL)
+    under_way = [sum(earlier.end > later.called for earlier in traced[:place]) for place, later in enumerate(traced)]
+    assert under_way[1] == 0, "it is not known how long they take"
+    assert 2 <= max(under_way) <= 5, "100 µs of them"
+    assert under_way[-2] == 0, "the one before was long"
+
+
 def test_work_under_way_is_bounded_by_time_while_nobody_protected_is_active(broker: PagesBroker, start: Start) -> None:
     broker.protected()
     client = start("BestEffort")
@@ -322,11 +342,6 @@ def test_a_thread_that_waits_takes_little_of_a_processor(broker: PagesBroker, st
 def part(tmp_path: Path) -> Iterator[PagesBroker]:
     with PagesBroker(tmp_path / "attach", sm_percent=50) as broker:
         yield broker
-
-
-def active(page: Page) -> None:
-    page.set_word(True)
-    page.set_word(False, again=False)
 
 
 @pytest.mark.parametrize("stream", ["0", "1", "2", "S"])
