@@ -34,7 +34,7 @@ struct board {
 /* Times are nanoseconds: of CLOCK_MONOTONIC, or durations. */
 struct activity {
     uint32_t magic, version;
-    uint64_t launches;     /* kernels, graphs, and copies and fills of MOVED_BYTES, outside of captures */
+    uint64_t launches;     /* kernels, graphs, and copies and fills of MOVED_BYTES */
     uint64_t last_launch;  /* when; within 10 ms */
     uint64_t active;       /* how long work was under way, in periods that have ended */
     uint64_t active_since; /* when the period under way began; 0: none is */

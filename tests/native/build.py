@@ -58,10 +58,10 @@ def container_with_classes(directory: Path, *flags: str) -> Path:
     return directory
 
 
-def program(directory: Path, *flags: str) -> Path:
-    """program.c, linked with the driver's library alone, as programs are where they are built."""
+def program(directory: Path, *flags: str, source: str = "program.c") -> Path:
+    """A program, linked with the driver's library alone, as programs are where they are built."""
     library = driver(directory / "toolkit") / "libcuda.so.1"
-    return _compile(SOURCES / "program.c", directory / "program", *flags, "-pthread", str(library))
+    return _compile(SOURCES / source, directory / "program", *flags, "-pthread", str(library))
 
 
 def fuzz_target(directory: Path, name: str) -> Path:

@@ -80,7 +80,7 @@ class Pages:
         magic, _, *values = _ACTIVITY.unpack_from(content)
         found: dict[str, Any] = dict(zip(_FIELDS, values[:8], strict=True))
         found |= {"magic": magic, "part_sms": values[8], "all_sms": values[9], "unpaced": values[10]}
-        longest = {}
+        longest: dict[str, int] = {}
         for place in range(256, 256 + 16 * 64, 64):
             duration = int.from_bytes(content[place : place + 8], "little")
             name = content[place + 8 : place + 64].partition(b"\0")[0].decode("ascii", "replace")

@@ -51,6 +51,10 @@ class Way:
     gives_way: bool = False
     sms: int = 0
 
+    @property
+    def kind(self) -> str:
+        return "BestEffort" if self.gives_way else ""
+
 
 WAYS = {
     "MPS plain": Way(),
@@ -91,7 +95,7 @@ class Program:
     def hear(self, seconds: float = 120) -> dict[str, Any]:
         line = self._lines.get(timeout=seconds)
         if not line:
-            raise RuntimeError(f"a program has ended with {self._process.wait(10)}: {self._process.args}")
+            raise RuntimeError(f"a program has ended with {self._process.wait(10)}: {self._process.args!r}")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -113,6 +117,10 @@ class Stand:
         (self.libraries / "libcuda-classes.so.1").rename(self.libraries / "libcuda.so.1")
         (self.libraries / "libnvidia-ml.so.1").unlink()
         own = driver.find("/", Path("/")).libraries["libcuda.so.1"]
+        self.to_link = directory / "driver"
+        """Triton links a stub against what it finds here. Of a front library a linker sees nothing that it needs."""
+        self.to_link.mkdir()
+        (self.to_link / "libcuda.so.1").symlink_to(own)
         (self.libraries / f"{FRONT_PREFIX}libcuda.so.1").symlink_to(own)
         self.mps = stack.enter_context(PrivateMps(directory, threads=100, memory_mib=MEMORY_MIB))
         self.broker = stack.enter_context(
@@ -124,7 +132,7 @@ class Stand:
         environment = self.mps.environment | {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(cap)}
         if kind:
             path = f"{self.libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")
-            environment |= {"LD_LIBRARY_PATH": path, "TRITON_LIBCUDA_PATH": str(self.libraries)}
+            environment |= {"LD_LIBRARY_PATH": path, "TRITON_LIBCUDA_PATH": str(self.to_link)}
             environment |= {"GPUSHARE_CLASS": kind, "GPUSHARE_ATTACH": str(self.attach), PERCENT: str(sms)}
         return environment
 
@@ -191,6 +199,7 @@ def run_program(name: str, environment: dict[str, str]) -> "subprocess.Popen[str
     command = [sys.executable, str(HERE / "programs.py"), name]
     caches = tempfile.mkdtemp(dir=os.environ.get("TMPDIR", "/tmp"))  # one for each: they are written side by side
     environment |= {"TRITON_CACHE_DIR": f"{caches}/triton", "TORCHINDUCTOR_CACHE_DIR": f"{caches}/inductor"}
+    environment |= {"XLA_FLAGS": "--xla_gpu_autotune_level=0"}  # it would choose kernels by how long they took
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -316,7 +325,7 @@ def cells(scene: Scene) -> dict[str, Any]:
 
 
 def alone(scene: Scene) -> dict[str, Any]:
-    """Best effort with nobody else, by way; and of its speed in turns with the plain one beside which it has a class."""
+    """Best effort with nobody else, by way; and of its speed in turns with the plain one."""
     found: dict[str, Any] = {"turns": ALONE_TURNS, "seconds_each": ALONE_SECONDS}
     for kind in NEIGHBOURS:
         rates: dict[str, list[float]] = {}
@@ -353,7 +362,7 @@ def note_kept(result: dict[str, Any]) -> None:
 
 def main() -> int:
     out, parts = Path(sys.argv[1]), sys.argv[2:] or PARTS
-    result: dict[str, Any] = {"environment": environment_block(), "memory_mib_each": MEMORY_MIB, "runs": 1, "hosts": 1}
+    result: dict[str, Any] = {"environment": environment_block(), "memory_mib_each": MEMORY_MIB}
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as stack:
         stand, scene = Stand(Path(scratch), stack), None
         for part in parts:

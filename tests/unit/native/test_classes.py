@@ -3,6 +3,7 @@
 import itertools
 import mmap
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -540,3 +541,35 @@ def test_memory_is_shown_beside_a_class_and_the_broker_says_which(libraries: Pat
         assert broker.processes[client.pid].busy is None
         client("kernel(10)")
         assert broker.processes[client.pid].counted()["launches"] == 1
+
+
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
+def test_no_sanitizer_finds_anything_in_threads_that_launch(tmp_path: Path, sanitizer: str) -> None:
+    flags = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-g")
+    libraries = build.container_with_classes(tmp_path / "container", *flags)
+    program = build.program(tmp_path, *flags, source="launching.c")
+    for kind in ("Protected", "BestEffort"):
+        launch_in_threads(program, libraries, tmp_path / kind, kind)
+
+
+def launch_in_threads(program: Path, libraries: Path, attach: Path, kind: str) -> None:
+    """Beside a protected client that comes and goes, works now and then, and a broker that is restarted."""
+    given = {"LD_LIBRARY_PATH": str(libraries), "GPUSHARE_ATTACH": str(attach), "GPUSHARE_CLASS": kind}
+    brokers = [PagesBroker(attach, sm_percent=50)]
+    process = subprocess.Popen([program], env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    turn = 0
+    while process.poll() is None and turn < 2000:
+        turn += 1
+        if turn % 100 == 0:
+            brokers[-1].close()
+            brokers.append(PagesBroker(attach, sm_percent=50))
+        if turn % 10 == 0:
+            for page in brokers[-1].own[:-1]:
+                brokers[-1].remove(page)
+            brokers[-1].protected()
+        for page in brokers[-1].own:
+            active(page)
+        time.sleep(0.002)
+    printed, complaint = process.communicate(timeout=120)
+    assert (process.returncode, printed) == (0, "failed 0\n"), complaint
+    brokers[-1].close()

@@ -1,7 +1,7 @@
 """Work beside a service, until a line comes: `run matmuls|bandwidth|training`, then any line; it prints units a second.
 
-matmuls: bf16 products of 8192 by 8192 (1.4 ms each on an H200). bandwidth: a pass over 1 GiB, eight times. training: a step
-of GPT-2 medium, bf16, 2 sequences of 512 tokens.
+matmuls: bf16 products of 8192 by 8192 (1.4 ms each on an H200). bandwidth: a pass over 1 GiB, eight times. training: a
+step of GPT-2 medium, bf16, 2 sequences of 512 tokens.
 """
 
 import json

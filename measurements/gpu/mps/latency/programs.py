@@ -13,7 +13,8 @@ TURNS = 60
 
 STEP = r"""
 extern "C" __global__ void step(double* x, int n, double a) {
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) x[i] = x[i] * 1.0001 + a; }"""
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
+        x[i] = x[i] * 1.0001 + a; }"""
 AROUND = r"""
 #include <cooperative_groups.h>
 extern "C" __global__ void around(double* x, int n, int turns) {
@@ -113,7 +114,7 @@ def triton_kernel() -> str:
     import triton.language as tl
 
     @triton.jit
-    def double(data, count, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+    def double(data, count, BLOCK: tl.constexpr):
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         tl.store(data + at, 1.5 * tl.load(data + at, at < count) + 1, at < count)
 
@@ -129,7 +130,7 @@ def numba_kernel() -> str:
     from numba import cuda
 
     @cuda.jit
-    def step(data, value):  # type: ignore[no-untyped-def]
+    def step(data, value):
         at = cuda.grid(1)
         if at < data.size:
             data[at] = data[at] * 0.5 + value
