@@ -45,7 +45,7 @@ from gpushare.mps.broker.clients import AttachedClients, Container
 from gpushare.mps.broker.connections import MAX_CONNECTIONS, needed
 from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.listener import AttachListener, ReadOwners
-from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of, plain, send
+from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of, plain, send_now
 from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
 from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
@@ -385,17 +385,22 @@ class Broker:
         told so, and is no refusal.
         """
         handed = self._handed(sock, peer, owners, request)
+        try:
+            send_now(sock, handed.answer.encode(), (*handed.own, *handed.others))
+        except BlockingIOError:  # it does not read what it was sent before
+            return
+        finally:
+            for descriptor in handed.own:
+                os.close(descriptor)
+        if not handed.own or peer.started is None:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(MAPPED_SECONDS):
-                try:
-                    await send(sock, handed.answer.encode(), (*handed.own, *handed.others))
-                finally:
-                    for descriptor in handed.own:
-                        os.close(descriptor)
-                if handed.own and peer.started is not None and (said := await plain(sock)):
-                    if said != MAPPED:
-                        raise ProtocolError(f"after its pages it says {said[:16]!r}")
-                    self._pages.mapped((peer.pid, peer.started))
+                said = await plain(sock)
+            if said == MAPPED:
+                self._pages.mapped((peer.pid, peer.started))
+            elif said:
+                raise ProtocolError(f"after its pages it says {said[:16]!r}")
 
     def _handed(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], request: Request) -> Handed:
         held, nothing = self._held_by(owners), Handed(PagesAnswer())

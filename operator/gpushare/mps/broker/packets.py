@@ -139,12 +139,17 @@ def has_hung_up(sock: socket.socket) -> bool:
         return True
 
 
-async def send(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
-    """Sends one packet whole. OSError when the other side hung up."""
-    loop = asyncio.get_running_loop()
+def send_now(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
+    """Sends one packet whole. BlockingIOError: not without waiting. OSError when the other side hung up."""
     control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    sock.sendmsg([data], control, socket.MSG_NOSIGNAL)
+
+
+async def send(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
+    """The same as `send_now`, as soon as it can be."""
+    loop = asyncio.get_running_loop()
     await _when_possible(
-        lambda: sock.sendmsg([data], control, socket.MSG_NOSIGNAL),
+        lambda: send_now(sock, data, descriptors),
         partial(loop.add_writer, sock),
         partial(loop.remove_writer, sock),
     )

@@ -34,14 +34,23 @@ def test_a_protected_process_that_is_always_busy_is_named() -> None:
     [event] = events(reports, busy, held_back(6.0))
     assert (event.reason, event.regarding["name"], event.type) == (EventReason.ALWAYS_BUSY, "pod-1", "Warning")
     assert events(reports, busy, held_back(6.0)) == [], "nobody gives way to it"
-    assert events(reports, client(1, "Protected", busy_share=0.9), held_back(7.0)) == []
-    assert events(reports, client(1, "Protected", busy_share=None), held_back(8.0)) == []
+    assert events(reports, client(1, "Protected", busy_share=0.9, sealed=True), held_back(7.0)) == []
+    assert events(reports, client(1, "Protected", busy_share=None, sealed=True), held_back(8.0)) == []
 
 
 def test_a_page_that_cannot_be_true_is_told_on_its_pod() -> None:
     [event] = events(ClassReports(), client(2, "Normal", fault="launches went from 5 back to 4"))
     assert (event.reason, event.regarding["name"]) == (EventReason.ACTIVITY_INVALID, "pod-2")
     assert "launches went from 5 back to 4" in event.note
+
+
+def test_a_protected_process_that_never_seals_its_page_is_told() -> None:
+    reports, unsealed = ClassReports(), client(1, "Protected", sealed=False)
+    assert events(reports, unsealed) == [], "it may be about to"
+    [event] = events(reports, unsealed)
+    assert (event.reason, event.regarding["name"]) == (EventReason.ACTIVITY_INVALID, "pod-1")
+    assert "nobody gives way to it" in event.note
+    assert events(reports, client(1, "Protected", sealed=True)) == []
 
 
 def test_kernels_of_best_effort_are_told_again_when_the_longest_doubled() -> None:
