@@ -78,6 +78,7 @@ def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
         (sized(delivery="DevicePlugin"), ["spec.sizes", "sizes need delivery ResourceClaim"]),
         (sized(threads=51), ["spec.sizes", "a size's threads must not exceed clients.threads.max"]),
         (sized(memory="17Gi"), ["spec.sizes", "a size's memory must not exceed clients.memory.max"]),
+        (sized(**{"class": "BestEffort"}), ["spec.sizes", "a size's class needs clients.classes"]),
         (sized(memory="256Mi"), ["spec.sizes", "a size's memory must be at least 512Mi"]),
         (share(memory={"default": "8Gi", "limits": {"max": "4Gi"}}), ["memory.limits", "limits.max must be at least"]),
         (
