@@ -14,6 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 WORKERS_PER_CORE = 1.5
 TOGETHER = frozenset(
     {
+        "tests/cluster/clients/test_classes.py",
         "tests/cluster/clients/test_client_view.py",
         "tests/cluster/conformance/test_accelerators.py",
         "tests/cluster/conformance/test_assignments.py",
