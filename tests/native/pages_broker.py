@@ -60,7 +60,7 @@ class Page:
         if self._word is None:
             self._word = mmap.mmap(self.descriptor, PAGE_BYTES)
         self.count += again
-        struct.pack_into("<Q", self._word, 8, self.count << 1 | busy)
+        self._word[8:16] = (self.count << 1 | busy).to_bytes(8, "little")  # at once: struct would write zeros first
 
 
 @dataclass
@@ -157,8 +157,8 @@ class PagesBroker:
 
     def _write_board(self) -> None:
         struct.pack_into("<2I", self._board, 0, BOARD_MAGIC, 1)
-        struct.pack_into("<Q", self._board, 16, self._generation)
-        struct.pack_into("<Q", self._board, 8, self._number)
+        self._board[16:24] = self._generation.to_bytes(8, "little")
+        self._board[8:16] = self._number.to_bytes(8, "little")
 
     def _serve(self) -> None:
         while True:
