@@ -264,11 +264,11 @@ format: venv ## format and fix what can be fixed
 
 .PHONY: fuzz
 fuzz: ## the front libraries under libFuzzer, SECONDS=60 for each (clang with its runtime); inputs are kept in build/fuzz
-	@for name in cuda nvml; do \
+	@for name in cuda classes nvml; do \
 	  mkdir -p build/fuzz/$$name; \
 	  clang -std=gnu11 -O1 -g -D_DEFAULT_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
 	    -o build/fuzz/fuzz_$$name tests/native/fuzz_$$name.c; \
-	  build/fuzz/fuzz_$$name -max_len=256 -max_total_time=$(SECONDS) -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/$$name; \
+	  build/fuzz/fuzz_$$name -max_len=1024 -max_total_time=$(SECONDS) -print_final_stats=1 -artifact_prefix=build/fuzz/ build/fuzz/$$name; \
 	done
 
 .PHONY: crds

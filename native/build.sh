@@ -21,7 +21,7 @@ trap 'rm -rf "$scratch"' EXIT
 # shellcheck disable=SC2086 # a compiler and its flags in one word, here and below
 case $($CC -dumpmachine) in
 x86_64*) branches=-fcf-protection=full ;;
-aarch64*) branches=-mbranch-protection=standard ;;
+aarch64*) branches='-mbranch-protection=standard -mno-outline-atomics' ;; # those are functions of a library
 *) branches= ;;
 esac
 
@@ -31,7 +31,7 @@ empty() { # SONAME
     $CC -shared -nostdlib -Wl,-soname,"$1" -o "$scratch/$1" "$scratch/empty.c"
 }
 
-front() { # SOURCE SONAME
+front() { # SOURCE SONAME [FILE]
     empty "gpushare-$2"
     # Compiled and linked apart: some compilers refuse to link with a stack protector and without a C library, though the
     # protector's own functions are the C library's as dlsym is.
@@ -41,7 +41,7 @@ front() { # SOURCE SONAME
     # shellcheck disable=SC2086
     $CC -shared ${EXTRA:--nostdlib -fno-stack-protector -Wl,-s} -Wl,-soname,"$2" \
         -Wl,-z,relro,-z,now,-z,noexecstack,-z,nodelete -Wl,--hash-style=both -Wl,--build-id=none \
-        -o "$out/$2" "$scratch/$1.o" -Wl,--no-as-needed "$scratch/gpushare-$2" "$scratch/libdl.so.2"
+        -o "$out/${3:-$2}" "$scratch/$1.o" -Wl,--no-as-needed "$scratch/gpushare-$2" "$scratch/libdl.so.2"
 }
 
 program() { # SOURCE NAME
@@ -55,4 +55,5 @@ program() { # SOURCE NAME
 program pre_stop.c pre-stop
 empty libdl.so.2
 front cuda.c libcuda.so.1
+front classes.c libcuda.so.1 libcuda-classes.so.1
 front nvml.c libnvidia-ml.so.1

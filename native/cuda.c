@@ -26,6 +26,10 @@ static CUresult (*own_device_get_count)(int *);
 static CUresult (*own_device_get_uuid)(struct CUuuid *, CUdevice);
 static CUresult (*own_ctx_get_device)(CUdevice *);
 
+#ifdef CLASSES
+#include "launches.h"
+#endif
+
 static bool may_borrow; /* MPS' limit, from which the driver counts what is free, is above the grant */
 
 __attribute__((constructor)) static void load(void)
@@ -47,6 +51,9 @@ __attribute__((constructor)) static void load(void)
     may_borrow = grant.bytes != 0 && read_number(getenv("GPUSHARE_MEMORY_LIMIT_BYTES"), &limit) &&
                  of_each(limit, grant.processes) > grant.bytes;
     find_functions(wanted, sizeof wanted / sizeof *wanted);
+#ifdef CLASSES
+    load_launches();
+#endif
 }
 
 /* What is left of the grant, as the front of NVML's library says it, and at most `shown`; that where it is not known. */
@@ -199,6 +206,10 @@ EXPORT CUresult cuGetProcAddress(const char *symbol, void **address, int version
     CUresult result = own_get_proc_address(symbol, address, version, flags);
     if (result == CUDA_SUCCESS)
         replace(symbol, address, version);
+#ifdef CLASSES
+    if (result == CUDA_SUCCESS)
+        replace_launch(symbol, address, version, flags);
+#endif
     return result;
 }
 
@@ -209,5 +220,9 @@ EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **address, int vers
     CUresult result = own_get_proc_address_v2(symbol, address, version, flags, status);
     if (result == CUDA_SUCCESS)
         replace(symbol, address, version);
+#ifdef CLASSES
+    if (result == CUDA_SUCCESS)
+        replace_launch(symbol, address, version, flags);
+#endif
     return result;
 }

@@ -94,8 +94,8 @@ def test_a_server_that_was_asked_for_is_active_listed_and_on_the_gpu(daemon: Dae
 
 
 def test_limits_that_were_written_are_read_back_and_bind_a_client(daemon: Daemon):
-    daemon.control.write_server_limits(daemon.server, 25, 4096, 0)
-    assert daemon.control.server_limits(daemon.server)[:2] == (25.0, 4096)
+    daemon.control.write_server_limits(daemon.server, 25, 4096)
+    assert daemon.control.server_limits(daemon.server) == (25.0, 4096)
     asks = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=100G"}
     client, created = daemon.client(**asks)
     assert created["sms"] == 32
@@ -131,11 +131,11 @@ def test_a_daemon_without_clients_quits(daemon: Daemon):
 # What NVIDIA documents of v3 alone
 
 
-def namespace(daemon: Daemon, name: str, threads: int, memory_mib: int, priority: int = 0) -> Path:
+def namespace(daemon: Daemon, name: str, threads: int, memory_mib: int) -> Path:
     control = daemon.control
     assert isinstance(control, ControlProgramV3)
     control.create_namespace(name)
-    control.set_namespace(name, threads, memory_mib, priority)
+    control.set_namespace(name, threads, memory_mib)
     return control.namespaces()[name].pipe
 
 
@@ -146,9 +146,8 @@ def created_in(daemon: Daemon, pipe: Path, **environ: str):
 
 def test_a_namespace_has_a_directory_whose_clients_get_its_limits(v3: Daemon):
     small = namespace(v3, "small", 25, 4096)
-    large = namespace(v3, "large", 50, 8192, priority=1)
+    large = namespace(v3, "large", 50, 8192)
     assert small == v3.machine.pipe / SERVER / "small"
-    assert v3.control.namespaces()["large"].priority == 1
     first, of_first = created_in(v3, small)
     second, of_second = created_in(v3, large)
     assert (of_first["sms"], of_second["sms"]) == (32, 66)
@@ -157,7 +156,7 @@ def test_a_namespace_has_a_directory_whose_clients_get_its_limits(v3: Daemon):
 
 def test_a_namespace_may_give_more_than_the_servers_default(v3: Daemon):
     """NVIDIA's guide for Dynamo; so a supervisor has to see to the ceiling itself."""
-    v3.control.write_server_limits(v3.server, 25, 4096, 0)
+    v3.control.write_server_limits(v3.server, 25, 4096)
     assert created_in(v3, namespace(v3, "more", 75, 20480))[1]["sms"] == 98
 
 

@@ -1,6 +1,6 @@
 """Builds the front libraries, and a driver's libraries that stand in for NVIDIA's, as a container has them.
 
-The stand-ins know what the fronts ask for, and one function more. They show that a front is loaded in a driver's place,
+The stand-ins know what the fronts ask for, and little more. They show that a front is loaded in a driver's place,
 what it changes and that all else passes; not that NVIDIA's libraries do as they do.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from localcluster.paths import REPOSITORY
 
 SOURCES = Path(__file__).parent
-LIBRARIES = {"libcuda.so.1": "driver_cuda.c", "libnvidia-ml.so.1": "driver_nvml.c"}
+LIBRARIES = {"libcuda.so.1": ("driver_cuda.c", "driver_streams.c"), "libnvidia-ml.so.1": ("driver_nvml.c",)}
 GIB = 1 << 30
 
 
@@ -38,10 +38,11 @@ def pre_stop(directory: Path, broker: Path) -> Path:
 def driver(directory: Path, prefix: str = "") -> Path:
     """The stand-ins, each named `prefix` and its SONAME. Returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    for soname, source in LIBRARIES.items():
+    for soname, sources in LIBRARIES.items():
         # A call of the library to a function of its own stays within it: so it is seen what the front changes.
-        flags = ("-shared", "-fPIC", "-Wl,-Bsymbolic", f"-Wl,-soname,{soname}")
-        _compile(SOURCES / source, directory / f"{prefix}{soname}", *flags)
+        others = (str(SOURCES / source) for source in sources[1:])
+        flags = ("-shared", "-fPIC", "-pthread", "-Wl,-Bsymbolic", f"-Wl,-soname,{soname}", *others)
+        _compile(SOURCES / sources[0], directory / f"{prefix}{soname}", *flags)
     return directory
 
 
@@ -50,10 +51,17 @@ def container(directory: Path, *flags: str) -> Path:
     return driver(fronts(directory, *flags), "gpushare-")
 
 
-def program(directory: Path, *flags: str) -> Path:
-    """program.c, linked with the driver's library alone, as programs are where they are built."""
+def container_with_classes(directory: Path, *flags: str) -> Path:
+    """The same of a container whose share has classes."""
+    container(directory, *flags)
+    shutil.copy(directory / "libcuda-classes.so.1", directory / "libcuda.so.1")
+    return directory
+
+
+def program(directory: Path, *flags: str, source: str = "program.c") -> Path:
+    """A program, linked with the driver's library alone, as programs are where they are built."""
     library = driver(directory / "toolkit") / "libcuda.so.1"
-    return _compile(SOURCES / "program.c", directory / "program", *flags, "-pthread", str(library))
+    return _compile(SOURCES / source, directory / "program", *flags, "-pthread", str(library))
 
 
 def fuzz_target(directory: Path, name: str) -> Path:

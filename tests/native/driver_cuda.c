@@ -1,4 +1,5 @@
-/* Stands in for the driver's libcuda.so.1, in tests alone: its exports as far as the front library meets them.
+/* Stands in for the driver's libcuda.so.1, in tests alone: its exports as far as the front library meets them; launches,
+ * streams and events in driver_streams.c.
  *
  * DRIVER_DEVICES: how many GPUs it has (1). DRIVER_ALIASES: cuGetProcAddress hands out other addresses than are exported.
  */
@@ -12,6 +13,8 @@
 typedef struct {
     unsigned char bytes[16];
 } uuid_type;
+
+void *driver_stream_function(const char *symbol, int version, int per_thread); /* driver_streams.c */
 
 static _Thread_local int current;
 
@@ -118,11 +121,12 @@ int cuGetProcAddress_v2(const char *symbol, void **address, int version, uint64_
         {"cuLaunchNothing", 2000, (void *)cuLaunchNothing},
     };
 
-    (void)flags;
     *address = NULL;
     for (size_t i = 0; i < sizeof known / sizeof *known && *address == NULL; i++)
         if (strcmp(symbol, known[i].name) == 0 && version >= known[i].since)
             *address = known[i].found;
+    if (*address == NULL)
+        *address = driver_stream_function(symbol, version, (flags & 2) != 0);
     if (getenv("DRIVER_ALIASES") != NULL && *address == (void *)cuMemGetInfo_v2)
         *address = (void *)mem_get_info_alias;
     if (status != NULL)

@@ -75,6 +75,8 @@ static char *take_text(const char *valid)
 
 static const char *const numbers[] = {"17179869184", "1048576", "4294967296", "1", "2", "3", "999999999999999", "0"};
 
+static const char *const classes[] = {"BestEffort", "BestEffort", "Protected", "Normal"};
+
 static struct {
     const char *name;
     char *value;
@@ -83,14 +85,18 @@ static struct {
     {"GPUSHARE_MEMORY_BYTES", NULL},
     {"GPUSHARE_PROCESSES", NULL},
     {"GPUSHARE_MEMORY_LIMIT_BYTES", NULL},
+    {"GPUSHARE_CLASS", NULL},
+    {"GPUSHARE_ATTACH", NULL},
 };
-enum { VARIABLES = sizeof environment / sizeof *environment };
+enum { VARIABLES = sizeof environment / sizeof *environment, NUMBERS = 4 };
 
 static void take_environment(void)
 {
     environment[0].value = take_text(GPU);
-    for (int i = 1; i < VARIABLES; i++)
+    for (int i = 1; i < NUMBERS; i++)
         environment[i].value = take_text(numbers[take_byte() % (sizeof numbers / sizeof *numbers)]);
+    environment[NUMBERS].value = take_text(classes[take_byte() % (sizeof classes / sizeof *classes)]);
+    environment[NUMBERS + 1].value = take_text("/run/gpushare/mps");
 }
 
 /* Of the variables that are read while a call runs nothing may be needed: a program may have changed them. */

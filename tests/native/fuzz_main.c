@@ -5,7 +5,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { LONGEST = 256 };
+enum { LONGEST = 1024 };
 
 static uint64_t state;
 

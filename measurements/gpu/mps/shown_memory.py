@@ -229,7 +229,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         libraries = container(Path(scratch) / "libraries", fronts)
         with PrivateMps(Path(scratch), threads=100, memory_mib=2 * MEMORY_MIB) as mps:
-            grant = client_environment(Grant("bench", 100, MEMORY_MIB, 1, 0), None)
+            grant = client_environment(Grant("bench", 100, MEMORY_MIB, 1), None)
             kept = ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY")
             plain = mps.environment | {name: value for name, value in grant.items() if name not in kept}
             search_path = f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(":")

@@ -28,7 +28,7 @@ FAIR = 1.1
 
 def variables(threads: int, memory_mib: int) -> dict[str, str]:
     """The variables of a container by the CDI spec of its claim."""
-    part = PreparedPart("GPU-0", "gpu", "node", "gpu-0", "", Grant("mixed", threads, memory_mib, 1, 0))
+    part = PreparedPart("GPU-0", "gpu", "node", "gpu-0", "", Grant("mixed", threads, memory_mib, 1))
     [device] = spec(PreparedClaim("claim", "team", "claim", (part,)))["devices"]
     return dict(variable.split("=", 1) for variable in device["containerEdits"]["env"])
 

@@ -39,7 +39,7 @@ from measurements.scale import results
 from measurements.scale.trees import trees
 
 POD = "11111111-1111-1111-1111-111111111111"
-CEILING = DaemonLimits(threads=100, memory_mib=16384, priority=0)
+CEILING = DaemonLimits(threads=100, memory_mib=16384)
 WHOLE = ClientGrant(threads=100, memory_mib=16384, processes=8)
 SMALL = ClientGrant(threads=50, memory_mib=4096, processes=8)
 SECONDS = 30.0

@@ -44,7 +44,7 @@ SHARE = {
         "clients": {"perGpu": 48, "threads": {"default": 1, "max": 50}, "memory": {"default": "1Gi"}},
     },
 }
-GRANT = Grant("inference", 1, 1024, 2, 0)
+GRANT = Grant("inference", 1, 1024, 2)
 
 
 class SlowDaemon:

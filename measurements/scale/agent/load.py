@@ -137,7 +137,7 @@ class Node:
         new = pod(name)
         container = new["spec"]["containers"][0]
         if is_client:
-            grant = client_environment(Grant(SHARE, THREADS, MEMORY_MIB, 1, 0), None)
+            grant = client_environment(Grant(SHARE, THREADS, MEMORY_MIB, 1), None)
             container["env"] += [{"name": name, "value": value} for name, value in grant.items()]
         else:
             del container["resources"]

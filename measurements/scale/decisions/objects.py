@@ -52,7 +52,7 @@ def node(number: int, pool: str, *, ready: bool = True) -> Object:
 
 def gpu_node(number: int, owner: str = "", *, held: bool = False) -> Object:
     """A GpuNode, with daemons of `owner` that are ready where that is given. `held`: by one container on each GPU."""
-    limits = {"threads": 100, "memoryMib": 16384, "priority": 0}
+    limits = {"threads": 100, "memoryMib": 16384}
     daemon = {"share": owner, "ready": True, "reason": "Ready", "desiredLimits": limits, "currentLimits": limits}
     gpu = {"product": "NVIDIA H200", "memoryMib": 143155, "sms": 132, "computeMode": "Default"}
     gpu |= {"computeCapability": "9.0"}

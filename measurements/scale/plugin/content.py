@@ -20,7 +20,7 @@ from measurements.scale import nodes as base
 USERS = "ml"
 POD = "train-0"
 CLIENTS_PER_GPU = 4
-GRANT = Grant(share="scale", threads=25, memory_mib=16384, processes=1, priority=0)
+GRANT = Grant(share="scale", threads=25, memory_mib=16384, processes=1)
 
 
 async def fill(kube: Kube, nodes: int, address: tuple[str, int]) -> None:

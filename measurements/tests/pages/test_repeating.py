@@ -25,7 +25,7 @@ SHORTER = {
     "workload.scenarios": ["graph"],
 }
 """Further arguments, by script: its whole run takes minutes."""
-ONLY_ON_HARDWARE = {"mps.capped_pair", "mps.departures", "workload.ddp", "mps.profilers", "mps.starts"}
+ONLY_ON_HARDWARE = {"mps.capped_pair", "mps.departures", "workload.ddp", "mps.profilers", "mps.attach.starts"}
 BOUND = 300.0
 
 

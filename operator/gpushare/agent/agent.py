@@ -323,4 +323,11 @@ class Agent:
 
     def snapshot(self) -> NodeSnapshot:
         """The latest values, for metrics."""
-        return snapshot(self.readings, self.latest.gpus, self.observer, self.incidents.attached, self._clock())
+        return snapshot(
+            self.readings,
+            self.latest.gpus,
+            self.observer,
+            self.incidents.attached,
+            self.incidents.activity(),
+            self._clock(),
+        )

@@ -18,12 +18,14 @@ from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.attach.arrivals import ArrivalLog, BrokerFiles
+from gpushare.agent.attach.class_reports import ClassReports
 from gpushare.agent.attach.refusals import RefusalReports
 from gpushare.agent.attach.restarts import BrokerRestarts
 from gpushare.agent.attach.variables import VariableReports, read_environments, variable_events
 from gpushare.agent.faults.downtime import Handover, downtime_events
 from gpushare.agent.faults.reports import FaultReports, GpuHealth, gpu_health
 from gpushare.agent.observation import Observer
+from gpushare.agent.observe.activity import ActivityLog, ContainerActivity
 from gpushare.agent.observe.placement import Placements
 from gpushare.agent.podresources.duplicates import DuplicateAllocations
 from gpushare.agent.readings import Readings, Wakeups
@@ -84,6 +86,8 @@ class IncidentReporter:
         self._refusals = RefusalReports(settings.node, clock())
         self._restarts = BrokerRestarts(settings.node)
         self._variables = VariableReports(clock())
+        self._classes = ClassReports()
+        self._activity = ActivityLog()
         self.arrivals_due = asyncio.Event()
         """Set when `follow_arrivals` has something to do."""
         self._xids: deque[tuple[Xid, float]] = deque(maxlen=MAX_XIDS)
@@ -115,6 +119,12 @@ class IncidentReporter:
     def attached(self, uuid: Uuid, processes: Iterable[tuple[int, int]]) -> dict[int, float]:
         """When processes of the GPU attached, see `ArrivalLog`."""
         return self._arrival_log.attached(uuid, processes)
+
+    def activity(self) -> list[ContainerActivity]:
+        """What the containers with a class did on the GPUs taken."""
+        shares = {uuid: item.wanted.share for uuid, item in self._readings.directories.shared.items()}
+        pods = pods_by_cgroup_uid(self._readings.cache.pods.objects.values())
+        return list(self._activity.containers(shares, pods))
 
     def gpu_health(self) -> list[GpuHealth]:
         """The health of the GPUs taken, for fault reports."""
@@ -148,9 +158,15 @@ class IncidentReporter:
         self._refusals.keep(shared)
         self._restarts.keep(shared)
         self._variables.keep(shared)
+        self._classes.keep(shared)
         changed = self._brokers.changed(item.directory for item in shared.values())
         pods = pods_by_cgroup_uid(readings.cache.pods.objects.values()) if changed else {}
+        if changed:
+            self._activity.keep(shared, pods)
         for broker in changed:
+            self._activity.update(broker, self._clock())
+            for event in self._classes.update(broker, shared[broker.uuid].wanted.share, pods):
+                self._record(event)
             self._arrival_log.keep(shared)
             self._early_due |= self._arrival_log.update(broker, self._clock())
             if arrivals := self._variables.new(broker):

@@ -74,7 +74,7 @@ class Readings:
         if self.kubelet.view is None or self.claims.unread or not self.cache.complete:
             return None
         pods = pods_by_cgroup_uid(self.cache.pods.objects.values())
-        return PartHolders(pods, *self.parts(), self.cache.shares)
+        return PartHolders(pods, *self.parts(), self.cache.shares, self.devices.by_cdi)
 
     def claims_used(self) -> set[tuple[str, str]] | None:
         """(namespace, name) of each claim that a pod of this node uses; None: that or the kubelet is not known now."""
@@ -114,8 +114,12 @@ class Readings:
 
 def _served(item: DaemonFiles) -> tuple[ListedClients | None, float]:
     """Whom the GPU's MPS server lists, and when the supervisor read that. None: not known, as while it is in FAULT."""
-    state, unattached = item.state, item.broker.unattached if item.broker is not None else ()
+    state, broker = item.state, item.broker
     if state is None or state.clients is None or not state.ready:
         return None, 0.0
     contexts = {client.pid: client.contexts for client in state.clients}
-    return ListedClients(contexts, frozenset((client.pid, client.started) for client in unattached)), state.heartbeat
+    unattached, without_pages = (
+        frozenset((client.pid, client.started) for client in clients)
+        for clients in ((broker.unattached, broker.without_pages) if broker is not None else ((), ()))
+    )
+    return ListedClients(contexts, unattached, without_pages), state.heartbeat

@@ -10,13 +10,14 @@ costs the API server little.
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 
 from gpushare.agent.dra.driver import ClaimDelivery
 from gpushare.agent.observation import Observer
+from gpushare.agent.observe.activity import ContainerActivity
 from gpushare.agent.observe.usage import Reading
 from gpushare.agent.podresources.holdings import ShareGpu, Slots, merged_holdings
 from gpushare.agent.readings import Readings
@@ -197,6 +198,7 @@ def snapshot(
     gpus: Mapping[Uuid, GpuDecision],
     observer: Observer,
     attached: Callable[[Uuid, Iterable[tuple[int, int]]], Mapping[int, float]],
+    activity: Sequence[ContainerActivity],
     now: float,
 ) -> NodeSnapshot:
     """The latest values, for metrics: later ones replace them and change nothing in a snapshot. `attached`: when
@@ -213,6 +215,7 @@ def snapshot(
         brokers={uuid: item.broker for uuid, item in readings.directories.shared.items()},
         observed=observer.observed,
         attached={uuid: attached(uuid, _identities(reading)) for uuid, reading in observer.observed.items()},
+        activity=activity,
         findings=observer.usage.findings() or (),
         borrowers=observer.shortages.borrowers() or (),
         shortages=observer.shortages.latest,

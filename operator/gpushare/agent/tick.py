@@ -35,6 +35,10 @@ NOT_SHOWN = (
     "clients see the whole GPU's memory: clients.memory.reportedTotal Grant needs CDI, which this node's containers do "
     "not get (chart value cdi)"
 )
+NO_CLASS = (
+    "no client has a class, so none gives way: clients.classes needs CDI, which this node's containers do not get "
+    "(chart value cdi)"
+)
 
 Assessed = Mapping[Uuid, GpuAssessment]
 Problems = Mapping[Uuid, str]
@@ -134,8 +138,10 @@ class Tick:
     def _unseen(self, item: GpuAssessment) -> str:
         """What containers do not see that they should, or why the kubelet does not see the GPU; empty: nothing."""
         view_known = item.plan.uuid in self._readings.inventory.views
-        if not self._readings.devices.by_cdi and item.plan.shows_grant and item.readiness.takes_clients and view_known:
-            return NOT_SHOWN
+        if not self._readings.devices.by_cdi and item.readiness.takes_clients and view_known:
+            missing = {NO_CLASS: item.plan.has_classes, NOT_SHOWN: item.plan.shows_grant}
+            if any(missing.values()):
+                return "; ".join(text for text, lacks in missing.items() if lacks)
         resource = item.plan.offered_as
         problem = self._plugins.problem(resource) if item.taken is not None else ""
         return f"{resource} cannot be offered to the kubelet: {problem}" if problem else ""

@@ -122,6 +122,7 @@ class EventReason(StrEnum):
     TOO_MANY_PROCESSES = "TooManyProcesses"
     TOO_MANY_CONTEXTS = "TooManyContexts"
     NEVER_ATTACHED = "NeverAttached"
+    CLASS_NOT_TAKEN = "ClassNotTaken"
     CLIENT_NOT_LISTED = "ClientNotListed"
     NOT_AN_MPS_CLIENT = "NotAnMpsClient"
     CDI_EDITS_MISSING = "CdiEditsMissing"
@@ -132,6 +133,9 @@ class EventReason(StrEnum):
     ATTACH_REFUSED = "AttachRefused"
     LIMIT_VARIABLE_CHANGED = "LimitVariableChanged"
     SERVER_HUNG = "ServerHung"
+    ACTIVITY_INVALID = "ActivityInvalid"
+    ALWAYS_BUSY = "AlwaysBusy"
+    LONG_KERNELS = "LongKernels"
     MEMORY_SHORT = "MemoryShort"
     MEMORY_SUFFICIENT = "MemorySufficient"
     CLAIM_PENDING = "ClaimPending"
@@ -147,6 +151,7 @@ FINDING_REASONS = (
     EventReason.TOO_MANY_PROCESSES,
     EventReason.TOO_MANY_CONTEXTS,
     EventReason.NEVER_ATTACHED,
+    EventReason.CLASS_NOT_TAKEN,
     EventReason.CLIENT_NOT_LISTED,
     EventReason.NOT_AN_MPS_CLIENT,
     EventReason.CDI_EDITS_MISSING,

@@ -17,8 +17,8 @@ Schema = dict[str, Any]
 
 # In the order in which one reads a field. Other keys (titles, words of JSON schema alone) are left out.
 _KEPT = (
-    "description", "type", "format", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "maxItems",
-    "maxProperties", "default", "required", "x-kubernetes-validations", "x-kubernetes-list-type",
+    "description", "type", "format", "enum", "pattern", "minLength", "maxLength", "minimum", "maximum", "minItems",
+    "maxItems", "maxProperties", "default", "required", "x-kubernetes-validations", "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys", "items", "additionalProperties", "properties",
 )  # fmt: skip
 _LONGEST_NAME = 253
@@ -163,7 +163,8 @@ def _structural(node: Schema, defs: dict[str, Schema], *, defaults: bool) -> Sch
         result.setdefault("x-kubernetes-list-type", "atomic")
     if isinstance(merged.get("additionalProperties"), dict):
         result["additionalProperties"] = _structural(merged["additionalProperties"], defs, defaults=defaults)
-    if defaults and (default := _default(merged, result)) is not None:
+    absent = "anyOf" in node and node.get("default") is None  # None has a meaning of its own
+    if defaults and not absent and (default := _default(merged, result)) is not None:
         result["default"] = default
     return {key: result[key] for key in _KEPT if key in result}
 

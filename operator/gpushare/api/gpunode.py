@@ -85,7 +85,6 @@ class Limits(ApiModel):
 
     threads: int = Field(ge=1, le=100, description="Percent of SMs.")
     memory_mib: int = Field(ge=1, description="MiB per process.")
-    priority: int = Field(default=0, ge=0, le=1, description="0 normal, 1 below normal.")
 
 
 class DaemonStatus(ApiModel):
@@ -160,8 +159,8 @@ class Finding(ApiModel):
     share: ShareName = Field(description="The GpuShare that the GPU belongs to.")
     reason: str = Field(
         max_length=64,
-        description="MemoryAboveGrant, TooManyProcesses, TooManyContexts, NeverAttached, ClientNotListed, "
-        "NotAnMpsClient, CdiEditsMissing, MountsUnknown, NoGrant or NotTheHolder; also an event's.",
+        description="MemoryAboveGrant, TooManyProcesses, TooManyContexts, NeverAttached, ClassNotTaken, "
+        "ClientNotListed, NotAnMpsClient, CdiEditsMissing, MountsUnknown, NoGrant or NotTheHolder; also an event's.",
     )
     namespace: str = Field(default="", max_length=63, description="Empty for a process of the host.")
     pod: str = Field(default="", max_length=253)

@@ -31,8 +31,10 @@ and the node agent keeps away, too."""
 ANNOTATION_THREADS = f"{GROUP}/threads"
 ANNOTATION_MEMORY = f"{GROUP}/memory"
 ANNOTATION_MEMORY_LIMIT = f"{GROUP}/memory-limit"
+ANNOTATION_CLASS = f"{GROUP}/class"
+ANNOTATION_BESIDE_PROTECTED = f"{GROUP}/threads-beside-protected"
 GRANT_ANNOTATIONS = (ANNOTATION_THREADS, ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT)
-"""What the containers of a pod ask for; `container_annotation` is one container's."""
+"""Amounts that the containers of a pod ask for; `container_annotation` is one container's."""
 
 ANNOTATION_TEMPLATE = f"{GROUP}/template"
 """An annotation of MPS pods: the digest of the template that they were made from. A pod whose digest differs from
@@ -104,6 +106,9 @@ ENV_MEMORY_LIMIT = "GPUSHARE_MEMORY_LIMIT_BYTES"
 ENV_GRANTED_PROCESSES = "GPUSHARE_PROCESSES"
 ENV_GRANTED_FRACTION = "GPUSHARE_MEMORY_FRACTION"
 ENV_SHARE = "GPUSHARE_SHARE"
+ENV_CLASS = "GPUSHARE_CLASS"
+"""A client's class. It makes the library in front of the driver's ask: what counts is the grant's, by the broker."""
+ENV_BESIDE_PROTECTED = "GPUSHARE_THREADS_BESIDE_PROTECTED"
 ENV_SHOWN_GPU = "GPUSHARE_GPU"
 """UUID of the GPU whose memory the front libraries show as the grant; set where they are."""
 RESERVED_ENV_PREFIXES = ("CUDA_MPS_", "GPUSHARE_")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 
 from gpushare.api import names
+from gpushare.api.client_class import ClientClass
 from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant
 
@@ -23,8 +24,12 @@ VARIABLES = (
     names.ENV_MEMORY_LIMIT,
     names.ENV_GRANTED_PROCESSES,
     names.ENV_GRANTED_FRACTION,
+    names.ENV_CLASS,
+    names.ENV_BESIDE_PROTECTED,
 )
 """Every variable that `client_environment` may set."""
+NORMAL_PRIORITY = "0"
+"""CUDA_MPS_CLIENT_PRIORITY of every client: MPS' priorities protect nobody."""
 _FRACTION_STEPS = 10_000
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _FRACTION = re.compile(r"0\.[0-9]{1,4}|1\.0000")
@@ -44,12 +49,16 @@ def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, st
         names.ENV_LOG_DIRECTORY: names.CLIENT_LOG_DIR,
         names.ENV_THREADS: str(grant.threads),
         names.ENV_MEMORY: memory_variable(grant.process_limit_mib),
-        names.ENV_PRIORITY: str(grant.priority),
+        names.ENV_PRIORITY: NORMAL_PRIORITY,
         names.ENV_SHARE: grant.share,
         names.ENV_GRANTED_THREADS: str(grant.threads),
         names.ENV_GRANTED_MEMORY: str(grant.memory_mib * MIB),
         names.ENV_GRANTED_PROCESSES: str(grant.processes),
     }
+    if grant.client_class is not None:
+        environment[names.ENV_CLASS] = grant.client_class.value
+    if grant.threads_beside_protected:
+        environment[names.ENV_BESIDE_PROTECTED] = str(grant.threads_beside_protected)
     if grant.burst_mib:
         environment[names.ENV_MEMORY_LIMIT] = str(grant.limit_mib * MIB)
     if gpu_memory_mib:
@@ -72,22 +81,25 @@ def grant_from_environment(environment: Mapping[str, str]) -> Grant | None:
     share = environment.get(names.ENV_SHARE, "")
     numbers = [
         _number(environment, name)
-        for name in (
-            names.ENV_THREADS,
-            names.ENV_GRANTED_MEMORY,
-            names.ENV_GRANTED_PROCESSES,
-            names.ENV_PRIORITY,
-        )
+        for name in (names.ENV_THREADS, names.ENV_GRANTED_MEMORY, names.ENV_GRANTED_PROCESSES)
     ]
     if not share or any(number is None for number in numbers):
         return None
-    threads, size, processes, priority = (number or 0 for number in numbers)
+    threads, size, processes = (number or 0 for number in numbers)
     limit = _number(environment, names.ENV_MEMORY_LIMIT) if names.ENV_MEMORY_LIMIT in environment else size
     if processes < 1 or not 1 <= threads <= 100 or size // MIB < processes or limit is None or limit < size:
         return None
-    grant = Grant(share, threads, size // MIB, processes, priority, (limit - size) // MIB)
+    grant = Grant(share, threads, size // MIB, processes, (limit - size) // MIB, *_class(environment))
     expected = client_environment(grant, None)
+    del expected[names.ENV_PRIORITY]  # pods of before may have another one
     return grant if all(environment.get(name) == value for name, value in expected.items()) else None
+
+
+def _class(environment: Mapping[str, str]) -> tuple[ClientClass | None, int]:
+    """(class, threads beside protected clients). A word of another release is none."""
+    word, percent = environment.get(names.ENV_CLASS), _number(environment, names.ENV_BESIDE_PROTECTED) or 0
+    client_class = next((item for item in ClientClass if item.value == word), None)
+    return client_class, percent if client_class is ClientClass.BEST_EFFORT and percent <= 100 else 0
 
 
 def _fraction(part_mib: int, whole_mib: int) -> str:

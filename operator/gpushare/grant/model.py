@@ -9,9 +9,10 @@ the share's own defaults when the share is written.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpushare.api.gpushare import GpuShare, Priority
+from gpushare.api.client_class import ClientClass
+from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import (
     ANNOTATION_MEMORY,
     ANNOTATION_MEMORY_LIMIT,
@@ -21,10 +22,11 @@ from gpushare.api.names import (
     device_class,
 )
 from gpushare.api.quantity import MIB, format_mib, parse_memory, parse_mib
+from gpushare.grant.classes import granted_class
+from gpushare.grant.refused import GrantRefused
 from gpushare.messages.wording import count_of
 
 _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
-_SHOWN = 64
 
 # (thread percentage, MiB that a CUDA context takes under MPS); the largest value measured for each.
 _CONTEXT_MIB = ((5, 60), (12, 146), (25, 218), (50, 348), (100, 520))
@@ -47,10 +49,12 @@ class Grant:
     """MiB reserved, for the sum of the container's processes, their contexts included."""
     processes: int
     """MPS contexts."""
-    priority: int
-    """CUDA_MPS_CLIENT_PRIORITY: 0 normal, 1 below normal."""
     burst_mib: int = 0
     """MiB that the container may borrow above what is reserved."""
+    client_class: ClientClass | None = None
+    """None: its share has no classes, or had none when the pod was admitted."""
+    threads_beside_protected: int = 0
+    """Of best effort: percent of the GPU's SMs while a protected client is active; else 0."""
 
     @property
     def limit_mib(self) -> int:
@@ -68,35 +72,34 @@ class Grant:
         return self.limit_mib // self.processes
 
 
-class GrantRefused(ValueError):
-    """An annotation that cannot be granted. `str()` is the sentence: field, value, bound, what to do."""
-
-    def __init__(self, field: str, value: str, message: str) -> None:
-        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
-        super().__init__(f'{field}: "{shown}" {message}')
-        self.field = field
-        self.value = value
-        self.message = message
-
-
-def resolve(share: GpuShare, annotations: Mapping[str, str], container: str = "") -> Grant:
-    """The grant of a container of `share` in a pod with these annotations. Raises the first GrantRefused.
+def resolve(share: GpuShare, annotations: Mapping[str, str], namespace: str, container: str = "") -> Grant:
+    """The grant of a container of `share` in a pod of `namespace` with these annotations. Raises the first
+    GrantRefused.
 
     `container`: its name. Its own annotation of an amount goes before that of the pod.
     """
     threads = granted_threads(share, annotations, container)
     memory = granted_memory_mib(share, annotations, threads, container)
-    return _grant(share, threads, memory, granted_limit_mib(share, annotations, memory, container) - memory)
+    granted = granted_class(share, annotations, namespace)
+    return replace(
+        _grant(share, threads, memory, granted_limit_mib(share, annotations, memory, container) - memory),
+        client_class=granted.client_class,
+        threads_beside_protected=granted.threads_beside_protected,
+    )
 
 
 def default_grant(share: GpuShare) -> Grant:
-    """The grant of a container whose pod has no annotations of ours."""
+    """The grant of a container whose pod has no annotations of ours, without the class, which the webhook gives."""
     memory = share.memory_default_mib
     return _grant(share, share.clients.threads.default, memory, _default_limit_mib(share, memory) - memory)
 
 
-def refusals(share: GpuShare, annotations: Mapping[str, str], container: str = "") -> list[GrantRefused]:
-    """All problems of the annotations, so that a user sees them at once. `container`: as of `resolve`."""
+def refusals(
+    share: GpuShare, annotations: Mapping[str, str], namespace: str, container: str = ""
+) -> list[GrantRefused]:
+    """All problems of the annotations of a pod in `namespace`, so that a user sees them at once. `container`: as of
+    `resolve`.
+    """
     refusals_found: list[GrantRefused] = []
     threads = share.clients.threads.default
     try:
@@ -110,6 +113,10 @@ def refusals(share: GpuShare, annotations: Mapping[str, str], container: str = "
         refusals_found.append(refused)
     try:
         granted_limit_mib(share, annotations, memory, container)
+    except GrantRefused as refused:
+        refusals_found.append(refused)
+    try:
+        granted_class(share, annotations, namespace)
     except GrantRefused as refused:
         refusals_found.append(refused)
     return refusals_found
@@ -267,7 +274,6 @@ def _grant(share: GpuShare, threads: int, memory_mib: int, burst_mib: int) -> Gr
         threads=threads,
         memory_mib=memory_mib,
         processes=clients.processes,
-        priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
         burst_mib=burst_mib,
     )
 

@@ -9,8 +9,8 @@ Measured on driver 580 (protocol v2). The socket is of type SEQPACKET, so every 
 4. A command is three messages: its length in 8 bytes, the text with a newline and a NUL, 8 zero bytes. The answer is a
    message of four bytes and the text, left out where there is none, and a message of 8 bytes at its end.
 
-Beside these a broker knows one request of our own, STOPPING: the container's preStop hook (native/pre_stop.c) is run.
-It is passed to nobody, and has no answer.
+Beside these a broker knows requests of our own, which are passed to nobody. STOPPING: the container's preStop hook
+(native/pre_stop.c) is run; it has no answer. PAGES and BUSY: a client's pages, and those of others (native/pages.h).
 
 CUDA connects once to see whether a daemon is there, and hangs up, then once for each process and once for each context.
 
@@ -42,6 +42,8 @@ class Request(IntEnum):
     ATTACH = 2
     COMMAND = 4
     STOPPING = 0x67700001
+    PAGES = 0x67700002
+    BUSY = 0x67700003
 
 
 class ProtocolError(Exception):

@@ -81,8 +81,8 @@ def shown_mib(mib: int) -> int:
     return mib if mib < 1024 else mib // 1024 * 1024
 
 
-ShownLimits = tuple[float, int | None] | tuple[float, int | None, int]
-"""(percent, MiB as shown or None) of a server, and its priority where a server shows one."""
+ShownLimits = tuple[float, int | None]
+"""(percent, MiB as shown or None)."""
 
 
 class DaemonControl(ABC):
@@ -121,7 +121,7 @@ class DaemonControl(ABC):
         """What the server gives clients that attach without a grant of their own."""
 
     @abstractmethod
-    def write_server_limits(self, server: int, threads: int, memory_mib: int, priority: int) -> None:
+    def write_server_limits(self, server: int, threads: int, memory_mib: int) -> None:
         """Set these limits, as far as the server has them of its own."""
 
 
@@ -213,25 +213,15 @@ class ControlCommands(DaemonControl):
     def set_default_memory(self, mib: int, device: str = "0") -> None:
         self._silent(f"set_default_device_pinned_mem_limit {device} {whole(mib)}M")
 
-    def default_priority(self) -> int:
-        """0 normal, 1 below normal."""
-        return int(_number("get_default_client_priority", self.run("get_default_client_priority")))
-
-    def set_default_priority(self, priority: int) -> None:
-        if priority not in (0, 1):
-            raise ValueError(f"priority is 0 (normal) or 1 (below normal), not {priority!r}")
-        self._silent(f"set_default_client_priority {priority}")
-
-    def default_limits(self) -> tuple[float, int | None, int]:
-        """(percent, MiB as shown or None, priority) of the daemon, in one run of the program."""
+    def default_limits(self) -> ShownLimits:
+        """(percent, MiB as shown or None) of the daemon, in one run of the program."""
         # Memory comes last: without a limit nothing is printed, which elsewhere would look like a missing line.
         commands = (
             "get_default_active_thread_percentage",
-            "get_default_client_priority",
             "get_default_device_pinned_mem_limit 0",
         )
-        threads, priority, memory = _lines(commands, self.run(*commands))
-        return _number(commands[0], threads), _memory(commands[2], memory), int(_number(commands[1], priority))
+        threads, memory = _lines(commands, self.run(*commands))
+        return _number(commands[0], threads), _memory(commands[1], memory)
 
     # Limits of a running server, for its later clients
 
@@ -255,8 +245,7 @@ class ControlCommands(DaemonControl):
         threads, memory = _lines(commands, self.run(*commands))
         return _number(commands[0], threads), _memory(commands[1], memory)
 
-    def write_server_limits(self, server: int, threads: int, memory_mib: int, priority: int) -> None:
-        """Limits without the priority: a server's clients get the daemon's default."""
+    def write_server_limits(self, server: int, threads: int, memory_mib: int) -> None:
         self.set_server_threads(server, threads)
         self.set_server_memory(server, memory_mib)
 

@@ -49,7 +49,6 @@ class MpsNamespace:
 
     threads: float
     memory_mib: int | None
-    priority: int
     pipe: Path
 
 
@@ -153,10 +152,10 @@ class ControlProgramV3(DaemonControl):
         namespace = self.namespaces().get(DEFAULT_NAMESPACE)
         if namespace is None:
             raise RefusedError("namespace list", f"there is no namespace {DEFAULT_NAMESPACE}")
-        return namespace.threads, namespace.memory_mib, namespace.priority
+        return namespace.threads, namespace.memory_mib
 
-    def write_server_limits(self, server: int, threads: int, memory_mib: int, priority: int) -> None:
-        self.run("server", "set", SERVER, *_limits(threads, memory_mib, priority))
+    def write_server_limits(self, server: int, threads: int, memory_mib: int) -> None:
+        self.run("server", "set", SERVER, *_limits(threads, memory_mib))
 
     def namespaces(self) -> dict[str, MpsNamespace]:
         """The namespaces by name. The daemon prints name, server, server-status, pinned-memory-limit,
@@ -168,8 +167,8 @@ class ControlProgramV3(DaemonControl):
         for line in answer.splitlines():
             fields = line.split(",", 6)
             try:
-                name, server, _, memory, threads, priority, pipe = fields
-                shown = MpsNamespace(float(threads), _memory(memory), int(priority), Path(pipe))
+                name, server, _, memory, threads, _, pipe = fields
+                shown = MpsNamespace(float(threads), _memory(memory), Path(pipe))
             except ValueError:
                 raise RefusedError(" ".join(words), answer) from None
             if server == SERVER:
@@ -179,22 +178,18 @@ class ControlProgramV3(DaemonControl):
     def create_namespace(self, name: str) -> None:
         self.run("namespace", "create", _name(name), f"--server={SERVER}")
 
-    def set_namespace(self, name: str, threads: int, memory_mib: int, priority: int) -> None:
-        self.run("namespace", "set", _name(name), f"--server={SERVER}", *_limits(threads, memory_mib, priority))
+    def set_namespace(self, name: str, threads: int, memory_mib: int) -> None:
+        self.run("namespace", "set", _name(name), f"--server={SERVER}", *_limits(threads, memory_mib))
 
     def delete_namespace(self, name: str) -> None:
         """Deletes it without --force, so one with clients stays."""
         self.run("namespace", "delete", _name(name), f"--server={SERVER}")
 
 
-def _limits(threads: int, memory_mib: int, priority: int) -> tuple[str, ...]:
-    if threads > 100 or priority not in (0, 1):
-        raise ValueError(f"threads are at most 100 and priority is 0 or 1, not {threads!r} and {priority!r}")
-    return (
-        f"--active-thread-percentage={whole(threads)}",
-        f"--pinned-memory-limit={whole(memory_mib)}M",
-        f"--client-priority={priority}",
-    )
+def _limits(threads: int, memory_mib: int) -> tuple[str, ...]:
+    if threads > 100:
+        raise ValueError(f"threads are at most 100, not {threads!r}")
+    return f"--active-thread-percentage={whole(threads)}", f"--pinned-memory-limit={whole(memory_mib)}M"
 
 
 def _memory(text: str) -> int | None:

@@ -91,6 +91,10 @@ class GpuDir:
     def attach_control(self) -> Path:
         return self.attach / "control"
 
+    @cached_property
+    def board(self) -> Path:
+        return self.attach / "board"
+
     @property
     def attach_new(self) -> Path:
         """The name at which the supervisor makes the broker's socket, before it gives it the name above."""

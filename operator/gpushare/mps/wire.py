@@ -20,8 +20,10 @@ FRESH_SECONDS = 10.0
 AHEAD_SECONDS = 1.0
 """A file may have been written so long after its reader looked at the clock."""
 MAX_ARRIVALS, MAX_REFUSALS, MAX_STOPPING, MAX_UNATTACHED = 64, 32, 64, 64
+MAX_ACTIVE, MAX_GAVE_WAY_TO, MAX_LONGEST = 64, 4, 5
 
 Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Percent = Annotated[int, Meta(ge=1, le=100)]
 Message = Annotated[str, Meta(max_length=1024)]
@@ -46,15 +48,14 @@ class DaemonLimits(WireModel, frozen=True, kw_only=True):
 
     threads: Percent  # of the SMs
     memory_mib: Positive
-    priority: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
 class DesiredDaemon(WireModel, frozen=True, kw_only=True):
     """daemon.json, written by the agent.
 
     `limits`: to be written to the daemon and the running server, and read back. `stop`: refuse new clients, and quit
-    once there is no client. `shows_grant`: containers see their grant as the GPU's memory; for an agent that does not
-    know the share yet.
+    once there is no client. `shows_grant`: containers see their grant as the GPU's memory; `has_classes`: they have a
+    class; both for an agent that does not know the share yet.
     """
 
     version: Literal[1] = 1
@@ -63,6 +64,7 @@ class DesiredDaemon(WireModel, frozen=True, kw_only=True):
     limits: DaemonLimits
     stop: bool = False
     shows_grant: bool = False
+    has_classes: bool = False
 
 
 class ServedClient(WireModel, frozen=True, kw_only=True):
@@ -126,13 +128,17 @@ class DaemonState(WireModel, frozen=True, kw_only=True):
 
 class ClientGrant(WireModel, frozen=True, kw_only=True):
     """What each process of a container may use, and how many of them may attach. `contexts`: the most that they may
-    have together; 0: an agent of another release does not say.
+    have together; 0: an agent of another release does not say. `client_class`: a ClientClass, perhaps of another
+    release; empty: the share uses none. `sm_percent`: of a best-effort client, of the GPU's SMs while a protected one
+    is active; 0: all.
     """
 
     threads: Percent  # of the SMs
     memory_mib: Positive
     processes: Positive
     contexts: Count = 0
+    client_class: Annotated[str, Meta(max_length=16)] = field(default="", name="class")
+    sm_percent: Annotated[int, Meta(ge=0, le=100)] = 0
 
 
 class TurnRequest(ClientGrant, frozen=True, kw_only=True):
@@ -202,11 +208,14 @@ class ServedClients(WireModel, frozen=True, kw_only=True):
 
 
 class GrantedContainer(WireModel, frozen=True, kw_only=True):
-    """`id`: the runtime's; empty until the pod's status shows it. `grant` None: it holds no part of this GPU."""
+    """`id`: the runtime's; empty until the pod's status shows it. `grant` None: it holds no part of this GPU, or
+    `too_many_protected`: it is Protected, and the GPU has as many protected clients as its share allows.
+    """
 
     name: str
     id: str = ""
     grant: ClientGrant | None = None
+    too_many_protected: bool = False
 
 
 class GrantedPod(WireModel, frozen=True, kw_only=True):
@@ -237,6 +246,7 @@ class RefusedAttach(StrEnum):
     NO_GRANT = "NoGrant"
     TOO_MANY_PROCESSES = "TooManyProcesses"
     TOO_MANY_CONTEXTS = "TooManyContexts"
+    TOO_MANY_PROTECTED = "TooManyProtected"
     GPU_CLOSED = "GpuClosed"
     STALLED = "AttachStalled"
     COMMAND = "ControlCommand"
@@ -295,6 +305,52 @@ class UnattachedClient(WireModel, frozen=True, kw_only=True):
     container_id: str = ""
 
 
+class Kernel(WireModel, frozen=True, kw_only=True):
+    """The longest that a kernel of this name took, as its process has seen it. `name`: printable ASCII."""
+
+    name: Annotated[str, Meta(max_length=55)]
+    seconds: Seconds
+
+
+class GaveWayTo(WireModel, frozen=True, kw_only=True):
+    """How long a process gave way to a protected one, by what it says of itself, to that one's present broker."""
+
+    pid: int
+    started: int
+    seconds: Seconds
+
+
+class ClientActivity(WireModel, frozen=True, kw_only=True):
+    """What a process with a class did, by its page: what it says of itself, as far as that can be true.
+
+    `started`: clock ticks since boot. `last_launch`: CLOCK_BOOTTIME seconds; None: none. `active_seconds`: with work
+    under way. `held_back`, `by_floor`, `on_part`, `unpaced`: launches, as native/pages.h has them. `sealed`: its busy
+    page is one that it alone writes. `busy_share`: of the last minute; None: not protected, or not that long yet.
+    `fault`: what in its page cannot be true; its numbers are 0 then.
+    """
+
+    pid: int
+    started: int
+    pod_uid: str
+    container: str
+    client_class: Annotated[str, Meta(max_length=16)] = field(name="class")
+    launches: Count = 0
+    last_launch: float | None = None
+    active_seconds: Seconds = 0.0
+    gave_way_seconds: Seconds = 0.0
+    held_back: Count = 0
+    by_floor: Count = 0
+    on_part: Count = 0
+    unpaced: Count = 0
+    part_sms: Count = 0
+    all_sms: Count = 0
+    gave_way_to: Annotated[list[GaveWayTo], Meta(max_length=MAX_GAVE_WAY_TO)] = field(default_factory=list)
+    longest: Annotated[list[Kernel], Meta(max_length=MAX_LONGEST)] = field(default_factory=list)
+    sealed: bool = False
+    busy_share: float | None = None
+    fault: Note = ""
+
+
 class BrokerState(WireModel, frozen=True, kw_only=True):
     """broker.json, written by the attach broker at each change and at least every 2 s.
 
@@ -303,7 +359,8 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     since its container started; `last_end`: how it ended; `waited`: connections that waited for it meanwhile.
     `attached`, `refused`: connections, since this broker started; `abandoned`: others, whose process ended in
     mid-attach. `arrivals`: of processes that live, and of the latest ones. `refusals`, `stopping`: the latest, oldest
-    first. `unattached`: whom the server lists and who never attached.
+    first. `unattached`: whom the server lists and who never attached. `without_pages`: best-effort processes with a
+    context that have attached and never asked for pages. `activity`: of processes with pages, the latest to launch.
     """
 
     version: Literal[1] = 1
@@ -321,6 +378,8 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     refusals: Annotated[list[AttachRefusal], Meta(max_length=MAX_REFUSALS)] = field(default_factory=list)
     stopping: Annotated[list[StoppingContainer], Meta(max_length=MAX_STOPPING)] = field(default_factory=list)
     unattached: Annotated[list[UnattachedClient], Meta(max_length=MAX_UNATTACHED)] = field(default_factory=list)
+    without_pages: Annotated[list[UnattachedClient], Meta(max_length=MAX_UNATTACHED)] = field(default_factory=list)
+    activity: Annotated[list[ClientActivity], Meta(max_length=MAX_ACTIVE)] = field(default_factory=list)
 
     @classmethod
     def known(cls, data: dict[str, Any]) -> dict[str, Any]:

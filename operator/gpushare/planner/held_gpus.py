@@ -13,8 +13,8 @@ from gpushare.planner.gpu_record import GpuRecord
 from gpushare.planner.model import NodeView
 
 Shared = TypeVar("Shared", bound=Hashable)
-LimitsKey = tuple[int, int, int] | None
-"""(threads, MiB, priority); None where nothing is in force. Compared a thousand times a plan, unlike a model."""
+LimitsKey = tuple[int, int] | None
+"""(threads, MiB); None where nothing is in force. Compared a thousand times a plan, unlike a model."""
 
 
 def shared(value: Shared) -> Shared:
@@ -29,7 +29,7 @@ def _same(value: Hashable) -> Any:
 
 
 def limits_key(limits: Limits | None) -> LimitsKey:
-    return None if limits is None else (limits.threads, limits.memory_mib, limits.priority)
+    return None if limits is None else (limits.threads, limits.memory_mib)
 
 
 class NodeGpus:

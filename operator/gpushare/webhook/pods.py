@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpushare.api.names import ENV_GRANTED_FRACTION, parse_device_class, share_of_resource
+from gpushare.grant.classes import granted_class
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import refusals, resolve
+from gpushare.grant.refused import GrantRefused
 from gpushare.kube.pods import grace_period_seconds, has_ended, tolerates
 from gpushare.webhook.claims import classes_of
 from gpushare.webhook.containers import Container, Hook, containers, pre_stop_hook
@@ -92,6 +94,7 @@ def admit_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
                 problems.add(Reason.SHARE, share_problems(_field(container, resource), _share(resource), data))
             continue
         expected = _expected_environment(container, annotations, data, problems, alone=len(shared) == 1)
+        problems.add(Reason.ANNOTATION, _class_problems(claims.ours(container), annotations, data))
         problems.add(Reason.ENVIRONMENT, environment_problems(container, expected))
         problems.add(Reason.MOUNT, mount_problems(container, listed(spec, "volumes")))
         changes += _container_changes(container, expected or {}, pre_stop_hook(container, grace, by_program))
@@ -179,11 +182,25 @@ def _expected_environment(
         share = data.shares.get(name)
         if share is None:
             continue
-        refused = refusals(share, annotations, named)
+        refused = refusals(share, annotations, data.namespace, named)
         problems.add(Reason.ANNOTATION, (annotation_problem(problem, alone=alone) for problem in refused))
         if not refused:
-            environment = client_environment(resolve(share, annotations, named), share.status.gpu_memory_mib)
+            grant = resolve(share, annotations, data.namespace, named)
+            environment = client_environment(grant, share.status.gpu_memory_mib)
     return environment
+
+
+def _class_problems(claims: Iterable[str], annotations: Mapping[str, str], data: AdmissionData) -> Iterator[str]:
+    """Why the pod's client cannot have its class by a claim. The node adds the variables once a claim is allocated."""
+    for name in claims:
+        for class_name in classes_of(data.claims[name]):
+            share_name, size = parse_device_class(class_name) or ("", None)
+            share = data.shares.get(share_name)
+            if share is not None:
+                try:
+                    granted_class(share, annotations, data.namespace, size)
+                except GrantRefused as refused:
+                    yield str(refused)
 
 
 def _container_changes(container: Container, expected: Mapping[str, str], hook: Hook | None) -> Iterator[Change]:

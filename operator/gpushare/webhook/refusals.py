@@ -27,7 +27,7 @@ from gpushare.api.names import (
     slot_resource,
 )
 from gpushare.grant.environment import VARIABLES, grant_from_environment, is_fraction
-from gpushare.grant.model import GrantRefused
+from gpushare.grant.refused import GrantRefused
 from gpushare.webhook.containers import Container
 from gpushare.webhook.review import LONGEST_VALUE, AdmissionData, listed, quoted, shown, some
 

@@ -159,6 +159,12 @@ def _warnings(share: GpuShare, own_mib: int) -> Iterator[str]:
             " annotations may only lower memory"
         )
     yield from _limits_warnings(share, largest_mib)
+    if share.may_starve:
+        yield (
+            f"spec.clients.threads.default: {quoted(share.clients.threads.default)} for each of"
+            f" {share.clients.per_gpu} clients of a GPU: one with large kernels can keep all others waiting for"
+            " seconds; lower it, or let clients have classes (spec.clients.classes)"
+        )
     if share.contexts_per_gpu > _CEILING_BEFORE_590:
         yield (
             f"spec.clients.perGpu: {share.contexts_per_gpu} contexts on a GPU need driver 590 or newer;"

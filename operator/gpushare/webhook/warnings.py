@@ -10,6 +10,8 @@ from typing import Any
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import (
+    ANNOTATION_BESIDE_PROTECTED,
+    ANNOTATION_CLASS,
     GRANT_ANNOTATIONS,
     GROUP,
     container_annotation,
@@ -21,6 +23,8 @@ from gpushare.webhook.review import LONGEST_NAME, AdmissionData, listed, mapped,
 
 MOST_WARNINGS = 10
 """The API server cuts all warnings of a request short from 4096 characters on."""
+_OF_CLASSES = (ANNOTATION_CLASS, ANNOTATION_BESIDE_PROTECTED)
+_ANNOTATIONS = (*GRANT_ANNOTATIONS, *_OF_CLASSES)
 _LEAST_LIKENESS = 0.5
 """Low, since there are two to choose from: `mem` means `memory`."""
 _FIRST_DEVICE = "0"
@@ -66,19 +70,19 @@ def _annotation_warnings(annotations: Mapping[str, Any], asking: Sequence[Contai
         if any(name == container_annotation(annotation, container_name) for annotation in GRANT_ANNOTATIONS):
             if name not in own:
                 yield f"{field}: has no effect: no container {quoted(container_name)} asks for a slot"
-        elif name not in GRANT_ANNOTATIONS:
+        elif name not in _ANNOTATIONS:
             yield f"{field}: is not known and has no effect; {_meant(name)}"
         elif not asking:
             yield f"{field}: has no effect: no container asks for a slot (resources.limits, {GROUP}/<share>)"
-        elif not any(container.slots for container in asking):
+        elif name not in _OF_CLASSES and not any(container.slots for container in asking):
             yield f"{field}: has no effect on claims: write it as the claim's capacity"
 
 
 def _meant(name: str) -> str:
-    short = {annotation.partition("/")[2]: annotation for annotation in GRANT_ANNOTATIONS}
+    short = {annotation.partition("/")[2]: annotation for annotation in _ANNOTATIONS}
     word = name.partition("/")[2].lower()
     near = difflib.get_close_matches(word, short, n=1, cutoff=_LEAST_LIKENESS) if len(word) <= LONGEST_NAME else []
-    return f"did you mean {quoted(short[near[0]])}?" if near else f"a pod may have {', '.join(GRANT_ANNOTATIONS)}"
+    return f"did you mean {quoted(short[near[0]])}?" if near else f"a pod may have {', '.join(_ANNOTATIONS)}"
 
 
 def _overcommit_warnings(asking: Sequence[Container], data: AdmissionData) -> Iterator[str]:

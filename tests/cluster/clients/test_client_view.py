@@ -52,11 +52,11 @@ def share(harness: Harness) -> Iterator[Share]:
 
 
 @pytest.mark.usefixtures("share")
-def test_the_control_directory_is_read_only_and_holds_control_alone(harness: Harness) -> None:
+def test_the_directory_is_read_only_and_holds_socket_and_board_alone(harness: Harness) -> None:
     with harness.namespace() as tenant:
         tenant.start(tenant.pod("looker", "view", command=["python", "-c", PROBE]))
         seen = tenant.wait_event("looker", "view")
-        assert seen["entries"] == ["control"]
+        assert seen["entries"] == ["board", "control"]
         assert seen["written"] == "Read-only file system"
         assert seen["pipe"] == PIPE
         assert seen["nvidia"] == "void"

@@ -12,6 +12,8 @@ from localcluster.kubectl import Object
 from tests.cluster.harness import NODE, PATIENCE, Harness, Tenant, has_container, is_rejected, wait_until
 
 GPUS = 2
+FULL_SECONDS = 25
+"""That a pod stays while the other slots of its share are filled."""
 IN_FORCE_SECONDS = 10.0
 """The wait after a share was changed: containers that were let start before have started by then, on a busy machine
 too."""
@@ -65,35 +67,6 @@ def _startup_taints(harness: Harness) -> list[str]:
     return [taint["key"] for taint in taints if taint["key"] in STARTUP_TAINTS]
 
 
-@pytest.mark.takes(46)
-def test_fifty_pods_at_once_never_exceed_sixteen_slots_nor_eight_on_a_gpu(harness: Harness) -> None:
-    with harness.share("burst", per_gpu=8) as share, harness.namespace() as tenant:
-        share.wait_capacity(8 * GPUS)
-        batch = [tenant.pod(f"p{number}", "burst", "limits", "--hold", "4", grace=1) for number in range(50)]
-        tenant.start(*batch)
-        most, done = watch_until_done(harness, tenant, "burst", len(batch), slots=8 * GPUS)
-        assert most == 8 * GPUS, "the slots were never all in use"
-        assert done == 50
-
-
-def watch_until_done(harness: Harness, tenant: Tenant, share: str, pods: int, slots: int) -> tuple[int, int]:
-    """(most pods with a container at once, pods that succeeded); fails at once where a bound is broken."""
-    most, end = 0, time.monotonic() + 150 * PATIENCE
-    while True:
-        listed = tenant.pods()
-        running = [pod for pod in listed if has_container(pod)]
-        most = max(most, len(running))
-        assert len(running) <= slots
-        assert max(harness.held_by_gpu(share).values(), default=0) <= slots // GPUS
-        failed = [pod["metadata"]["name"] for pod in listed if pod["status"].get("phase") == "Failed"]
-        assert not failed, tenant.explain(failed[0])
-        done = sum(pod["status"].get("phase") == "Succeeded" for pod in listed)
-        if done == pods:
-            return most, done
-        assert time.monotonic() < end, f"{done} of {pods} done"
-        time.sleep(0.3)
-
-
 def test_a_share_that_shrinks_from_eight_to_four_bounds_new_pods_alone(harness: Harness) -> None:
     with harness.share("shrink", per_node=1, per_gpu=8) as share, harness.namespace() as tenant:
         share.wait_capacity(8)
@@ -117,14 +90,17 @@ def test_a_share_that_shrinks_from_eight_to_four_bounds_new_pods_alone(harness: 
         assert len(tenant.running()) == 4
 
 
-@pytest.mark.takes(50)
-def test_fifty_pods_get_through_while_share_and_kubelet_shrink(harness: Harness) -> None:
+@pytest.mark.takes(80)
+def test_fifty_pods_get_through_and_never_exceed_slots_that_shrink(harness: Harness) -> None:
+    """Never sixteen slots nor eight on one GPU at first; then the share shrinks, and so does the kubelet's offer."""
     kubelet = processes.components(harness.layout)["kubelet"].pid
     with harness.share("wave", per_gpu=8) as share, harness.namespace() as tenant:
         share.wait_capacity(8 * GPUS)
-        batch = [tenant.pod(f"p{n}", "wave", "limits", "--hold", str(1 + n % 4), grace=1) for n in range(50)]
+        # The first ones stay until all slots are in use, on a slow machine too.
+        seconds = [FULL_SECONDS if n < 8 * GPUS else 3 + n % 4 for n in range(50)]
+        batch = [tenant.pod(f"p{n}", "wave", "limits", "--hold", str(hold), grace=1) for n, hold in enumerate(seconds)]
         tenant.start(*batch)
-        wait_until("some are done", lambda: phases(tenant)["Succeeded"] > 12, 150, lambda: phases(tenant))
+        assert watch(harness, tenant, "wave", 13, slots=8 * GPUS) == 8 * GPUS, "the slots were never all in use"
         share.apply(per_gpu=4)
         in_force = time.time() + IN_FORCE_SECONDS
         wait_until("all have succeeded", lambda: all_succeeded(tenant, batch), 300, lambda: phases(tenant))
@@ -136,6 +112,24 @@ def test_fifty_pods_get_through_while_share_and_kubelet_shrink(harness: Harness)
         assert [crowded(spans, 4, in_force) for spans in lives.values()] == [[], []]
         assert any(start > in_force for spans in lives.values() for start, _ in spans), "none started after the change"
     assert processes.components(harness.layout)["kubelet"].pid == kubelet, "the kubelet was started again"
+
+
+def watch(harness: Harness, tenant: Tenant, share: str, pods: int, slots: int) -> int:
+    """Until so many pods have succeeded. Returns the most with a container at once; fails where a bound is broken."""
+    most, end = 0, time.monotonic() + 150 * PATIENCE
+    while True:
+        listed = tenant.pods()
+        running = [pod for pod in listed if has_container(pod)]
+        most = max(most, len(running))
+        assert len(running) <= slots
+        assert max(harness.held_by_gpu(share).values(), default=0) <= slots // GPUS
+        failed = [pod["metadata"]["name"] for pod in listed if pod["status"].get("phase") == "Failed"]
+        assert not failed, tenant.explain(failed[0])
+        done = sum(pod["status"].get("phase") == "Succeeded" for pod in listed)
+        if done >= pods:
+            return most
+        assert time.monotonic() < end, f"{done} of {pods} done"
+        time.sleep(0.3)
 
 
 def all_succeeded(tenant: Tenant, batch: list[Object]) -> bool:

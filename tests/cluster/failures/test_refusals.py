@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from localcluster.kubectl import Object
+from localcluster.kubectl import CommandError, Object, as_list
 from localcluster.stack import NAMESPACE
 from tests.cluster.changed_pods import change_pods, leave_pods
 from tests.cluster.harness import Harness, Share, wait_until
@@ -38,6 +38,26 @@ def _policy() -> list[Object]:
     ]
 
 
+def _is_refused(harness: Harness) -> bool:
+    labels = {"app": "any"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "any", "image": "any"}]}}
+    daemon_set = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "any"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    try:
+        harness.system("create", "--dry-run=server", "-f", "-", stdin=as_list([daemon_set]))
+    except CommandError as error:
+        return "hostPID is not allowed here" in str(error)
+    return False
+
+
+def daemons_message(share: Share) -> str:
+    return str(share.condition("DaemonsReady").get("message", ""))
+
+
 def refusal(share: Share) -> dict[str, Any]:
     ready = share.condition()
     return ready if ready.get("reason") == "WriteRefused" else {}
@@ -47,6 +67,7 @@ def refusal(share: Share) -> dict[str, Any]:
 def test_a_write_that_a_policy_refuses_is_told_and_done_once_it_may_be(harness: Harness) -> None:
     harness.kubectl.apply(*_policy())
     try:
+        wait_until("the policy is in force", lambda: _is_refused(harness), 60)  # the API server takes a moment
         with harness.share("refused", ready=False) as share:
             told = wait_until("the refusal is told", lambda: refusal(share), 60, share.get)
             assert "hostPID is not allowed here" in told["message"]
@@ -69,6 +90,6 @@ def test_mps_pods_that_a_policy_changes_are_told_of(harness: Harness) -> None:
     try:
         with harness.share("changed", ready=False, per_node=1) as share:
             told = "a policy of the cluster has changed its hostPID"
-            wait_until("the change is told", lambda: told in share.condition("DaemonsReady")["message"], 60, share.get)
+            wait_until("the change is told", lambda: told in daemons_message(share), 60, share.get)
     finally:
         leave_pods(harness, CHANGE)

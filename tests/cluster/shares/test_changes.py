@@ -160,13 +160,13 @@ def test_an_unavailable_image_stops_the_rollout_and_the_last_resumes_it(harness:
         wait_until("its client goes on", lambda: tenant.checks(name) > checks)
 
 
-def test_priority_and_limits_change_on_the_live_daemon_for_new_clients(harness: Harness) -> None:
+def test_limits_change_on_the_live_daemon_for_new_clients(harness: Harness) -> None:
     with harness.share("live", per_node=1) as share, harness.namespace() as tenant:
         (name,) = tenant.neighbours("live", 1)
         before, since = uid(harness, share), share.condition()["lastTransitionTime"]
         clients = {"perGpu": 8, "threads": {"default": 10, "max": 20}, "memory": {"default": "4Gi"}}
-        share.apply(per_node=1, clients=clients | {"priority": "BelowNormal"})
-        new = "20% of the SMs and 4096Mi per process, priority BelowNormal for new clients"
+        share.apply(per_node=1, clients=clients)
+        new = "20% of the SMs and 4096Mi per process for new clients"
         wait_until("the limits are in force", lambda: share.condition("LimitsEnforced")["message"].startswith(new), 60,
                    lambda: share.get()["status"])  # fmt: skip
         share.wait_ready()
@@ -174,12 +174,10 @@ def test_priority_and_limits_change_on_the_live_daemon_for_new_clients(harness: 
         own, told = share.get()["metadata"]["uid"], harness.kubectl.items("events", "--namespace=default")
         assert not [it for it in told if it["type"] == "Warning" and it["involvedObject"].get("uid") == own]
         daemon = next(it for it in harness.gpu_node()["status"]["daemons"] if it["share"] == "live")
-        assert daemon["currentLimits"] == {"threads": 20, "memoryMib": 4096, "priority": 1}
+        assert daemon["currentLimits"] == {"threads": 20, "memoryMib": 4096}
         tenant.start(tenant.pod("new", "live", "limits"))
         seen = tenant.wait_event("new", "limits")
         assert (seen["problems"], seen["granted"]["threads"]) == ([], 10)
-        environment = tenant.kubectl.get("pod", "new")["spec"]["containers"][0]["env"]
-        assert {"name": "CUDA_MPS_CLIENT_PRIORITY", "value": "1"} in environment
         checks = tenant.checks(name)
         wait_until("the old client goes on", lambda: tenant.checks(name) > checks)
         assert (uid(harness, share), share.condition("DaemonsCurrent")["status"]) == (before, "True")

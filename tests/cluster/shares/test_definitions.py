@@ -46,7 +46,15 @@ def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
         (share(memory={"default": "16GB"}), ['"16GB" is not a memory quantity', "16Gi"]),
         (share(memory={"default": "1Gi", "max": "1.1Gi"}), ["memory.max", '"1.1Gi"', "whole bytes"]),
         (share(memory={"default": "-1"}), ["memory.default", '"-1"']),
-        (share(priority="High"), ["priority", '"High"', "BelowNormal"]),
+        (share(classes={"default": "High"}), ["classes.default", '"High"', "BestEffort"]),
+        (
+            share(classes={"default": "Protected", "allowed": ["Normal"]}),
+            ["classes.default", "default Protected is not allowed", "write one of Normal"],
+        ),
+        (
+            share(processes=9, perGpu=2, classes={}),
+            ["classes.protected.perGpu", "perGpu 2 × processes 9", "take Protected out of classes.allowed"],
+        ),
         (share(memroy=MEMORY), ["memroy"]),
         (share(perGpu="8"), ["spec.clients.perGpu in body must be of type integer"]),
         (share(memory={"default": 16}), ["spec.clients.memory.default in body must be of type string"]),
@@ -70,6 +78,7 @@ def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
         (sized(delivery="DevicePlugin"), ["spec.sizes", "sizes need delivery ResourceClaim"]),
         (sized(threads=51), ["spec.sizes", "a size's threads must not exceed clients.threads.max"]),
         (sized(memory="17Gi"), ["spec.sizes", "a size's memory must not exceed clients.memory.max"]),
+        (sized(**{"class": "BestEffort"}), ["spec.sizes", "a size's class needs clients.classes"]),
         (sized(memory="256Mi"), ["spec.sizes", "a size's memory must be at least 512Mi"]),
         (share(memory={"default": "8Gi", "limits": {"max": "4Gi"}}), ["memory.limits", "limits.max must be at least"]),
         (
@@ -121,7 +130,13 @@ def test_every_form_of_a_quantity_is_taken(harness: Harness, memory: str) -> Non
 def test_defaults_are_written_out_by_the_server(harness: Harness) -> None:
     spec = dry_run(harness, share())["spec"]
     assert spec["clients"]["threads"] == {"default": 100, "max": 100, "overcommit": 1}
-    assert (spec["clients"]["processes"], spec["clients"]["priority"]) == (1, "Normal")
+    assert (spec["clients"]["processes"], "classes" in spec["clients"]) == (1, False)
+    classes = dry_run(harness, share(classes={}))["spec"]["clients"]["classes"]
+    assert (classes["default"], classes["protected"], classes["bestEffort"]) == (
+        "Normal",
+        {"perGpu": 2},
+        {"threadsBesideProtected": 50},
+    )
     assert (spec["delivery"], spec["enforcement"]) == ("DevicePlugin", "Audit")
 
 
@@ -160,7 +175,7 @@ def test_what_a_share_gives_and_under_which_name_is_immutable(harness: Harness, 
 
 
 def test_the_status_of_an_earlier_releases_agent_is_refused(harness: Harness) -> None:
-    limits = {"threads": 25, "memoryMib": 16384, "priority": 0}
+    limits = {"threads": 25, "memoryMib": 16384}
     daemon = {"uuid": "GPU-1", "share": "a", "wanted": limits, "inForce": limits}
     node = {
         "apiVersion": "gpushare.dev/v1alpha1",

@@ -1,4 +1,5 @@
-"""A share that shows its clients their grant as the GPU's memory: front libraries by CDI, in real containers.
+"""A share that shows its clients their grant as the GPU's memory, or gives them a class: front libraries by CDI, in
+real containers.
 
 The driver's libraries are stand-ins of tests/native, which the test puts where a simulated driver has none.
 """
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.claims import claim, with_claim
+from localcluster.kubectl import CommandError, as_list
+from tests.cluster.claims import claim, sized, wait_template, with_claim
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.native import build
 
-pytestmark = pytest.mark.takes(90)  # all of them, on one worker
+pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 GIB = build.GIB
 LIBRARIES = "/run/gpushare-simulation/usr/lib64"
 SEE = """
@@ -26,13 +28,15 @@ def see():
     cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
     cuda.cuDeviceTotalMem_v2(ctypes.byref(whole), 0)
     return [free.value, total.value, whole.value, cuda.cuLaunchNothing(41)]
-mounts = [line.split()[4:6] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
-libraries = [(path, options.split(",")) for path, options in mounts if ".so" in path]
+mounts = [line.split()[3:6] for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
+libraries = [(path, options.split(",")) for _, path, options in mounts if ".so" in path]
 print(json.dumps({
     "event": "seen",
     "memory": see(),
     "fraction": os.environ.get("GPUSHARE_MEMORY_FRACTION"),
     "gpu": os.environ.get("GPUSHARE_GPU"),
+    "class": [os.environ.get("GPUSHARE_CLASS"), os.environ.get("GPUSHARE_THREADS_BESIDE_PROTECTED")],
+    "front": [root.rpartition("/")[2] for root, path, _ in mounts if path.endswith("linux-gnu/libcuda.so.1")],
     "mounts": sorted({path.rpartition("/")[2] for path, _ in libraries}),
     "writable": [path for path, options in libraries if "ro" not in options],
 }), flush=True)
@@ -81,7 +85,8 @@ def test_a_client_sees_its_grant_if_the_share_says_so_else_the_whole_gpu(harness
         assert shown["gpu"].startswith("GPU-")
         assert {"libcuda.so.1", "gpushare-libcuda.so.1", "gpushare-libnvidia-ml.so.1"} <= set(shown["mounts"])
         assert shown["writable"] == []
-        assert len(fronts(harness)) == 2
+        assert shown["front"] == ["libcuda.so.1"]
+        assert shown["class"] == [None, None]
 
         share.apply(per_node=1, memory={"default": "8Gi"})
         wait_until("it has them no more", lambda: not is_shown(harness))
@@ -112,6 +117,57 @@ def test_a_claim_s_client_sees_what_it_claimed(harness: Harness) -> None:
         found = tenant.wait_event("claimer", "seen", 90)
         assert found["memory"][:3] == [10 * GIB] * 3
         assert found["fraction"] == "1.0000", "the claim's own counts from the whole GPU"
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_client_has_the_class_that_its_pod_names_and_its_share_allows(harness: Harness) -> None:
+    clients = {"perGpu": 4, "threads": {"default": 25}, "memory": {"default": "8Gi"}}
+    classes = {"protected": {"perGpu": 1}, "bestEffort": {"threadsBesideProtected": 40}}
+    spec: dict[str, Any] = {"clients": clients | {"classes": classes}, "gpus": {"perNode": 1}}
+    with harness.share("classed", **spec) as share, harness.namespace() as tenant:
+        plain = seen(tenant, "plain", "classed")
+        assert (plain["class"], plain["front"], plain["gpu"]) == (["Normal", None], ["libcuda-classes.so.1"], None)
+        lower = {"gpushare.dev/class": "BestEffort", "gpushare.dev/threads-beside-protected": "20"}
+        assert seen(tenant, "lower", "classed", annotations=lower)["class"] == ["BestEffort", "20"]
+
+        protected = {"gpushare.dev/class": "Protected"}
+        tenant.neighbours("classed", 1, "service", annotations=protected)
+        tenant.start(tenant.pod("second", "classed", "depart", annotations=protected))
+        refused = wait_until("the event", lambda: attach_refusals(tenant, "second"), 60)
+        assert "TooManyProtected" in refused[0]
+        assert "clients.classes.protected.perGpu" in refused[0]
+        tenant.go_on(["service-0"])
+
+        elsewhere = classes | {"protected": {"perGpu": 1, "namespaces": ["web"]}}
+        share.apply(per_node=1, clients=clients | {"classes": elsewhere})
+
+        def is_denied() -> bool:
+            """The webhook's watch may be a moment behind the share."""
+            try:
+                third = tenant.pod("third", "classed", annotations=protected)
+                tenant.kubectl("create", "-f", "-", "--dry-run=server", stdin=as_list([third]))
+            except CommandError as error:
+                return f'"Protected" is not for namespace "{tenant.name}"' in error.text
+            return False
+
+        wait_until("the namespace may not", is_denied)
+        tenant.go_on(["service-0"])
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_claims_client_has_the_class_of_its_size(harness: Harness) -> None:
+    clients = {"perGpu": 4, "memory": {"default": "8Gi"}, "classes": {}}
+    sizes = [{"name": "batch", "threads": 20, "memory": "4Gi", "class": "BestEffort"}]
+    spec: dict[str, Any] = {"clients": clients, "gpus": {"perNode": 1}, "delivery": "ResourceClaim", "sizes": sizes}
+    with harness.share("sized", **spec), harness.namespace() as tenant:
+        wait_template(tenant, "batch", "sized")
+        tenant.start(sized(tenant, "batch", "sized", "batch", command=["python", "-c", SEE]))
+        found = tenant.wait_event("batch", "seen", 90)
+        assert (found["class"], found["front"]) == (["BestEffort", "50"], ["libcuda-classes.so.1"])
+
+
+def attach_refusals(tenant: Tenant, pod: str) -> list[str]:
+    return [event["message"] for event in tenant.kubernetes_events(pod) if event["reason"] == "AttachRefused"]
 
 
 def is_shown(harness: Harness) -> bool:

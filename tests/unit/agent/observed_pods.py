@@ -9,7 +9,7 @@ from gpushare.grant.model import Grant
 from gpushare.process.procfs import Owner
 
 UUID = "GPU-0"
-GRANT = Grant("a", 25, 8192, 2, 0)
+GRANT = Grant("a", 25, 8192, 2)
 
 
 def uid(number: int) -> str:

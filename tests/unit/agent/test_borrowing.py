@@ -9,7 +9,7 @@ from gpushare.nvml.types import GpuProcess
 from tests.unit.agent.fake_node import SHARE, FakeNode
 from tests.unit.agent.observed_pods import container, pod
 
-GRANT = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
+GRANT = Grant("a", 25, 8192, 1, burst_mib=16384)
 BORROWER = pod(1, container(grant=GRANT), with_status=False)
 OTHER = pod(2, container(grant=GRANT), with_status=False)
 WAITING = pod(3, container(grant=GRANT), name="pod", namespace="ns")

@@ -4,19 +4,18 @@ from gpushare.api.gpunode import Limits
 from gpushare.api.gpushare import GpuShare
 
 
-def share(processes: int = 1, priority: str = "Normal", memory: dict[str, str] | None = None) -> GpuShare:
+def share(processes: int = 1, memory: dict[str, str] | None = None) -> GpuShare:
     clients = {
         "perGpu": 1,
         "processes": processes,
         "threads": {"default": 25, "max": 50},
         "memory": memory or {"default": "16Gi"},
-        "priority": priority,
     }
     return GpuShare.model_validate({"metadata": {"name": "a"}, "spec": {"clients": clients}})
 
 
 def test_each_process_gets_its_part_of_the_largest_grant() -> None:
-    assert share(processes=2, priority="BelowNormal").process_limits == Limits(threads=50, memory_mib=8192, priority=1)
+    assert share(processes=2).process_limits == Limits(threads=50, memory_mib=8192)
     assert share(memory={"default": "8Gi", "max": "12Gi"}).process_limits == Limits(threads=50, memory_mib=12288)
 
 

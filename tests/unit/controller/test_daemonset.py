@@ -27,7 +27,7 @@ def pod(settings: OperatorSettings) -> dict[str, Any]:
 
 
 def test_a_change_of_limits_never_changes_the_pods(settings: OperatorSettings) -> None:
-    changed = share(perGpu=8, threads={"default": 5, "max": 10}, memory={"default": "1Gi"}, priority="BelowNormal")
+    changed = share(perGpu=8, threads={"default": 5, "max": 10}, memory={"default": "1Gi"})
     assert daemon_set(changed, settings) == daemon_set(share(), settings)
 
 

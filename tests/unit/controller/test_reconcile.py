@@ -48,7 +48,7 @@ async def restarted(kube: FakeKube, settings: OperatorSettings) -> Reconciler:
 
 
 def daemon(**fields: Any) -> dict[str, Any]:
-    limits = {"threads": 100, "memoryMib": 16384, "priority": 0}
+    limits = {"threads": 100, "memoryMib": 16384}
     return {
         "uuid": "GPU-1",
         "share": "a",

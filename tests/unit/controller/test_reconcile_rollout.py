@@ -36,7 +36,7 @@ class Rolling:
 
     async def report(self, drained: bool = False, held: bool = False) -> None:
         node = self.kube.live(GPU_NODES, "n1")
-        limits = {"threads": 100, "memoryMib": 16384, "priority": 0}
+        limits = {"threads": 100, "memoryMib": 16384}
         daemon = {
             "uuid": "GPU-1",
             "share": "a",

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_MEMORY, ANNOTATION_MEMORY_LIMIT, ANNOTATION_THREADS
-from gpushare.grant.model import Grant, GrantRefused, context_need_mib, default_grant, refusals, resolve
+from gpushare.grant.model import Grant, context_need_mib, default_grant, refusals, resolve
+from gpushare.grant.refused import GrantRefused
 
 
 def share(**clients: Any) -> GpuShare:
@@ -25,27 +26,27 @@ OVERCOMMITTED = {"default": "8Gi", "max": "16Gi", "overcommit": True}
 
 
 def test_a_pod_without_annotations_is_granted_the_defaults() -> None:
-    assert resolve(share(), {}) == Grant("inference", 25, 16384, 1, 0)
-    assert resolve(share(), {}) == default_grant(share())
+    assert resolve(share(), {}, "team") == Grant("inference", 25, 16384, 1)
+    assert resolve(share(), {}, "team") == default_grant(share())
 
 
-def test_the_share_decides_processes_and_priority() -> None:
-    grant = resolve(share(processes=3, priority="BelowNormal"), {})
-    assert (grant.processes, grant.priority, grant.process_memory_mib) == (3, 1, 5461)
+def test_the_share_decides_processes() -> None:
+    grant = resolve(share(processes=3), {}, "team")
+    assert (grant.processes, grant.process_memory_mib) == (3, 5461)
 
 
 @pytest.mark.parametrize("text", ["1536Mi", "1.5Gi", "1610612736"])
 def test_one_and_a_half_gibibytes_are_1536_mib_however_they_are_written(text: str) -> None:
-    assert resolve(share(), {ANNOTATION_MEMORY: text}).memory_mib == 1536
+    assert resolve(share(), {ANNOTATION_MEMORY: text}, "team").memory_mib == 1536
 
 
 @pytest.mark.parametrize(("text", "percent"), [("1", 1), ("30", 30), ("50", 50)])
 def test_threads_are_granted_up_to_the_ceiling(text: str, percent: int) -> None:
-    assert resolve(share(), {ANNOTATION_THREADS: text}).threads == percent
+    assert resolve(share(), {ANNOTATION_THREADS: text}, "team").threads == percent
 
 
 def test_memory_above_the_default_is_granted_where_the_share_over_commits() -> None:
-    assert resolve(share(memory=OVERCOMMITTED), {ANNOTATION_MEMORY: "12Gi"}).memory_mib == 12288
+    assert resolve(share(memory=OVERCOMMITTED), {ANNOTATION_MEMORY: "12Gi"}, "team").memory_mib == 12288
 
 
 THREADS = "metadata.annotations[gpushare.dev/threads]: "
@@ -92,18 +93,18 @@ WHOLE = "is not a whole percent of the GPU's SMs; write a whole number from 1 to
 )
 def test_a_refusal_names_field_value_and_bound(annotation: str, value: str, sentence: str) -> None:
     with pytest.raises(GrantRefused) as refused:
-        resolve(share(), {annotation: value})
+        resolve(share(), {annotation: value}, "team")
     assert str(refused.value) == sentence
 
 
 def test_a_few_bytes_above_the_bound_are_above_it() -> None:
     with pytest.raises(GrantRefused, match="is above the 16Gi"):
-        resolve(share(), {ANNOTATION_MEMORY: str(16 * 2**30 + 1)})
+        resolve(share(), {ANNOTATION_MEMORY: str(16 * 2**30 + 1)}, "team")
 
 
 def test_memory_above_the_default_is_refused_without_over_commit() -> None:
     with pytest.raises(GrantRefused) as refused:
-        resolve(share(memory={"default": "8Gi", "max": "16Gi"}), {ANNOTATION_MEMORY: "12Gi"})
+        resolve(share(memory={"default": "8Gi", "max": "16Gi"}), {ANNOTATION_MEMORY: "12Gi"}, "team")
     assert str(refused.value) == (
         f'{MEMORY}"12Gi" is above the 8Gi that GpuShare "inference" sets aside for each client'
         " (spec.clients.memory.default) and it does not allow over-commit (spec.clients.memory.overcommit);"
@@ -113,7 +114,7 @@ def test_memory_above_the_default_is_refused_without_over_commit() -> None:
 
 def test_every_process_needs_its_own_context() -> None:
     with pytest.raises(GrantRefused) as refused:
-        resolve(share(processes=4), {ANNOTATION_MEMORY: "800Mi"})
+        resolve(share(processes=4), {ANNOTATION_MEMORY: "800Mi"}, "team")
     assert str(refused.value) == (
         f'{MEMORY}"800Mi" is below the 872Mi that 4 CUDA contexts take at 25 percent of the threads;'
         " write at least 872Mi"
@@ -121,16 +122,16 @@ def test_every_process_needs_its_own_context() -> None:
 
 
 def test_fewer_threads_need_less_memory() -> None:
-    assert resolve(share(), {ANNOTATION_MEMORY: "100Mi", ANNOTATION_THREADS: "5"}).memory_mib == 100
+    assert resolve(share(), {ANNOTATION_MEMORY: "100Mi", ANNOTATION_THREADS: "5"}, "team").memory_mib == 100
 
 
 def test_all_that_is_wrong_is_reported_at_once() -> None:
-    found = refusals(share(), {ANNOTATION_MEMORY: "16GB", ANNOTATION_THREADS: "80"})
+    found = refusals(share(), {ANNOTATION_MEMORY: "16GB", ANNOTATION_THREADS: "80"}, "team")
     assert [(refused.field, refused.value) for refused in found] == [
         ("metadata.annotations[gpushare.dev/threads]", "80"),
         ("metadata.annotations[gpushare.dev/memory]", "16GB"),
     ]
-    assert refusals(share(), {}) == []
+    assert refusals(share(), {}, "team") == []
 
 
 @pytest.mark.parametrize(
@@ -148,12 +149,12 @@ def test_more_threads_never_need_less(threads: int) -> None:
 @given(st.dictionaries(st.sampled_from([ANNOTATION_MEMORY, ANNOTATION_THREADS]), st.text(max_size=12)), st.booleans())
 def test_whatever_is_written_a_grant_stays_within_the_share(annotations: dict[str, str], overcommit: bool) -> None:
     wish = share(memory={"default": "8Gi", "max": "16Gi", "overcommit": overcommit})
-    if found := refusals(wish, annotations):
+    if found := refusals(wish, annotations, "team"):
         with pytest.raises(GrantRefused) as refused:
-            resolve(wish, annotations)
+            resolve(wish, annotations, "team")
         assert str(refused.value) == str(found[0])
     else:
-        grant = resolve(wish, annotations)
+        grant = resolve(wish, annotations, "team")
         assert 1 <= grant.threads <= 50
         assert context_need_mib(grant.threads) <= grant.memory_mib <= (16384 if overcommit else 8192)
 
@@ -179,7 +180,9 @@ LENDING_TO_ALL = {"default": "8Gi", "limits": {"default": "12Gi", "max": "24Gi"}
 def test_a_limit_above_what_is_reserved_is_granted(
     memory: dict[str, Any], annotations: dict[str, str], amounts: tuple[int, int]
 ) -> None:
-    grant = resolve(share(memory=memory), {f"gpushare.dev/{name}": value for name, value in annotations.items()})
+    grant = resolve(
+        share(memory=memory), {f"gpushare.dev/{name}": value for name, value in annotations.items()}, "team"
+    )
     assert (grant.memory_mib, grant.limit_mib) == amounts
 
 
@@ -206,20 +209,20 @@ def test_a_limit_that_cannot_be_granted_is_refused_with_its_bound(
     spec: dict[str, Any], value: str, sentence: str
 ) -> None:
     with pytest.raises(GrantRefused) as refused:
-        resolve(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value})
+        resolve(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value}, "team")
     assert str(refused.value) == sentence
-    assert [str(it) for it in refusals(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value})] == [sentence]
+    assert [str(it) for it in refusals(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value}, "team")] == [sentence]
 
 
 def test_a_slot_of_a_share_by_claims_borrows_nothing() -> None:
     slots: Any = share(memory=LENDING).wire()
     by_claims = GpuShare.model_validate(slots | {"spec": slots["spec"] | {"delivery": "ResourceClaim"}})
-    assert resolve(by_claims, {}).burst_mib == 0
+    assert resolve(by_claims, {}, "team").burst_mib == 0
     with pytest.raises(GrantRefused, match=r'borrow by a ResourceClaim of DeviceClass "inference.gpushare.dev"'):
-        resolve(by_claims, {ANNOTATION_MEMORY_LIMIT: "9Gi"})
+        resolve(by_claims, {ANNOTATION_MEMORY_LIMIT: "9Gi"}, "team")
 
 
 def test_each_process_is_capped_by_its_part_of_the_limit() -> None:
-    grant = resolve(share(memory=LENDING, processes=3), {ANNOTATION_MEMORY_LIMIT: "24Gi"})
+    grant = resolve(share(memory=LENDING, processes=3), {ANNOTATION_MEMORY_LIMIT: "24Gi"}, "team")
     assert (grant.process_memory_mib, grant.process_limit_mib) == (2730, 8192)
     assert share(memory=LENDING, processes=3).process_limits.memory_mib == 8192, "the daemon's own limit"

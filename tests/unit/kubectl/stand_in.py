@@ -71,6 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    request_queue_size = 128  # kubectl's own is at least as long: whoever finds it full is not served
     daemon_threads = True
 
 

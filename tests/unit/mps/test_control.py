@@ -57,12 +57,10 @@ def answering(directory: Path, text: str) -> Program:
         (lambda c: c.default_memory_mib(), "get_default_device_pinned_mem_limit 0", "1023M", 1023),
         (lambda c: c.default_memory_mib(), "get_default_device_pinned_mem_limit 0", "", None),
         (lambda c: c.server_memory_mib(501), "get_device_pinned_mem_limit 501 0", "1G", 1024),
-        (lambda c: c.default_priority(), "get_default_client_priority", "1", 1),
         (lambda c: c.set_default_threads(50), "set_default_active_thread_percentage 50", "50.0", None),
         (lambda c: c.set_server_threads(501, 40), "set_active_thread_percentage 501 40", "40.0", None),
         (lambda c: c.set_default_memory(16385), "set_default_device_pinned_mem_limit 0 16385M", "", None),
         (lambda c: c.set_server_memory(501, 512), "set_device_pinned_mem_limit 501 0 512M", "", None),
-        (lambda c: c.set_default_priority(1), "set_default_client_priority 1", "", None),
         (lambda c: c.start_server(), "start_server -uid 0", "", None),
         (lambda c: c.terminate_client(501, 590), "terminate_client 501 590", "0", True),
         (lambda c: c.terminate_client(501, 1), "terminate_client 501 1", "Invalid process 1!\n1", False),
@@ -99,7 +97,6 @@ def test_a_call_sends_one_command_and_reads_the_measured_answer(
         (lambda c: c.clients(9), "Server 9 not found"),
         (lambda c: c.server_status(9), "Server 9 not found"),
         (lambda c: c.terminate_client(9, 1), "Insufficient privileges for UID 0. …"),
-        (lambda c: c.default_limits(), "100.0"),
         (lambda c: c.server_limits(9), "Server 9 not found\nServer 9 not found"),
         (lambda c: c.server_threads(9), "nan"),
         (lambda c: c.default_threads(), "inf"),
@@ -215,10 +212,10 @@ def test_a_server_without_clients_has_no_contexts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("answer", "value"),
-    [("50.0\n0\n16G", (50.0, 16384, 0)), ("50.0\n1", (50.0, None, 1)), ("50.0\n1\n", (50.0, None, 1))],
+    [("50.0\n16G", (50.0, 16384)), ("50.0", (50.0, None)), ("50.0\n", (50.0, None))],
 )
 def test_the_daemon_s_limits_are_distinguished_even_without_a_memory_limit(
-    tmp_path: Path, answer: str, value: tuple[float, int | None, int]
+    tmp_path: Path, answer: str, value: tuple[float, int | None]
 ) -> None:
     assert answering(tmp_path, answer).control.default_limits() == value
 

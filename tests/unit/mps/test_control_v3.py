@@ -60,8 +60,8 @@ def test_lists_are_read_as_they_are_documented(program: Program) -> None:
     assert control.survey(None) == ({48201: "ACTIVE"}, {51023: 1, 51087: 1})
     assert (control.server_list(), control.sound_servers()) == ([48201], [48201])
     assert control.clients(48201) == control.listed == [51023, 51087]
-    assert control.server_limits(48201) == (50.0, 8192, 0)
-    assert control.namespaces()["high"] == MpsNamespace(25.0, 512, 1, Path("/run/p/share/high"))
+    assert control.server_limits(48201) == (50.0, 8192)
+    assert control.namespaces()["high"] == MpsNamespace(25.0, 512, Path("/run/p/share/high"))
     assert program.asked[0] == "-p 3 server list --format=csv,noheader"
     assert "-p 3 client list --server=share --format=csv,noheader" in program.asked
 
@@ -71,14 +71,13 @@ def test_lists_are_read_as_they_are_documented(program: Program) -> None:
     [
         (lambda c: c.start_server(), "server create share --uid=0"),
         (
-            lambda c: c.write_server_limits(48201, 50, 8192, 1),
-            "server set share --active-thread-percentage=50 --pinned-memory-limit=8192M --client-priority=1",
+            lambda c: c.write_server_limits(48201, 50, 8192),
+            "server set share --active-thread-percentage=50 --pinned-memory-limit=8192M",
         ),
         (lambda c: c.create_namespace("high"), "namespace create high --server=share"),
         (
-            lambda c: c.set_namespace("high", 5, 1, 0),
-            "namespace set high --server=share --active-thread-percentage=5 --pinned-memory-limit=1M "
-            "--client-priority=0",
+            lambda c: c.set_namespace("high", 5, 1),
+            "namespace set high --server=share --active-thread-percentage=5 --pinned-memory-limit=1M",
         ),
         (lambda c: c.delete_namespace("high"), "namespace delete high --server=share"),
         (lambda c: c.terminate_client(48201, 51087), "client terminate 51087"),
@@ -136,7 +135,7 @@ def test_without_a_process_there_is_no_server(program: Program, row: str) -> Non
 
 def test_a_limit_that_is_not_set_or_not_understood_is_none(program: Program) -> None:
     program.answer("namespace list", UNLIMITED)
-    assert program.control.server_limits(48201) == (100.0, None, 0)
+    assert program.control.server_limits(48201) == (100.0, None)
 
 
 def test_lines_of_a_clients_own_are_no_reason_to_refuse_the_list(program: Program) -> None:
@@ -165,8 +164,8 @@ def test_only_names_as_documented_reach_a_command_line(program: Program, name: s
             call(name)
 
 
-@pytest.mark.parametrize("limits", [(0, 1, 0), (101, 1, 0), (50, 0, 0), (50, -1, 0), (50, 1, 2)])
-def test_limits_out_of_range_reach_no_command_line(program: Program, limits: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize("limits", [(0, 1), (101, 1), (50, 0), (50, -1)])
+def test_limits_out_of_range_reach_no_command_line(program: Program, limits: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="not"):
         program.control.set_namespace("high", *limits)
 

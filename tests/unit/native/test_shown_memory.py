@@ -125,7 +125,7 @@ def test_each_process_sees_its_own_limit(
 
 @pytest.mark.parametrize(
     "grant",
-    [Grant("s", 25, 8192, 1, 0), Grant("s", 25, 10240, 3, 1), Grant("s", 25, 8192, 2, 0, burst_mib=16384)],
+    [Grant("s", 25, 8192, 1), Grant("s", 25, 10240, 3), Grant("s", 25, 8192, 2, burst_mib=16384)],
     ids=["one process", "a part that is no whole GiB", "more that may be borrowed"],
 )
 def test_a_containers_variables_show_the_memory_of_each_process(libraries: Path, grant: Grant) -> None:
@@ -141,7 +141,7 @@ def test_who_may_borrow_sees_as_free_what_is_left_of_its_reservation(
     libraries: Path, used: int, gpu_free: int, free: int
 ) -> None:
     """The driver counts from the limit of MPS, of which there is more. CUDA and NVML say the same."""
-    given = client_environment(Grant("s", 25, 16384, 1, 0, burst_mib=24576), 81920) | {
+    given = client_environment(Grant("s", 25, 16384, 1, burst_mib=24576), 81920) | {
         "GPUSHARE_GPU": GPU, "CUDA_FREE": str(min(40 - used, gpu_free)),
         "DRIVER_USED": f"0:{used}", "DRIVER_FREE": str(gpu_free),
     }  # fmt: skip
@@ -347,11 +347,13 @@ def test_no_sanitizer_finds_anything(tmp_path: Path, sanitizer: str) -> None:
     assert outputs(program, LD_LIBRARY_PATH=str(libraries), **GRANT) == [16] * 10
 
 
-@pytest.mark.parametrize("name", ["cuda", "nvml"])
+@pytest.mark.parametrize("name", ["cuda", "classes", "nvml"])
 def test_nothing_that_is_asked_set_or_answered_does_harm(tmp_path: Path, name: str) -> None:
     """Random environments, drivers and calls; what the targets check is in tests/native/fuzz_*.c."""
     target = build.fuzz_target(tmp_path, name)
-    done = subprocess.run([target, "1", "30000"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [target, "1", "3000" if name == "classes" else "30000"], capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
@@ -370,12 +372,18 @@ EXPORTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("soname", EXPORTS)
-def test_a_front_exports_only_what_it_changes(libraries: Path, soname: str) -> None:
+@pytest.mark.parametrize("name", [*EXPORTS, "libcuda-classes.so.1"])
+def test_a_front_exports_only_what_it_changes(libraries: Path, name: str) -> None:
     def ask(*command: str) -> str:
-        return subprocess.run([*command, libraries / soname], capture_output=True, text=True, check=True).stdout
+        return subprocess.run([*command, libraries / name], capture_output=True, text=True, check=True).stdout
 
-    assert {line.split()[-1] for line in ask("nm", "-D", "--defined-only").splitlines()} == EXPORTS[soname]
+    exported = {line.split()[-1] for line in ask("nm", "-D", "--defined-only").splitlines()}
+    soname = "libcuda.so.1" if name == "libcuda-classes.so.1" else name
+    if name == soname:
+        assert exported == EXPORTS[soname], "no launch passes it"
+    else:
+        assert exported > EXPORTS[soname] | {"cuInit", "cuLaunchKernel", "cuLaunchKernel_ptsz", "cuGraphLaunch_ptsz"}
+        assert all(symbol.startswith("cu") for symbol in exported)
     undefined = {line.split()[-1] for line in ask("nm", "-D", "--undefined-only").splitlines()}
     assert undefined
     assert not [name for name in undefined if "@" in name]
@@ -393,5 +401,5 @@ def test_the_same_sources_make_the_same_bytes_wherever_they_lie(libraries: Path,
     """So whoever has the compiler of requirements/native.lock can compare a release's libraries with their own."""
     sources = shutil.copytree(REPOSITORY / "native", tmp_path / "elsewhere")
     subprocess.run([sources / "build.sh", tmp_path / "again"], check=True, timeout=120)
-    for soname in EXPORTS:
+    for soname in (*EXPORTS, "libcuda-classes.so.1"):
         assert (tmp_path / "again" / soname).read_bytes() == (libraries / soname).read_bytes()

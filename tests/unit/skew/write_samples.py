@@ -38,7 +38,7 @@ CLAIM = PreparedClaim(
     "11111111-2222-3333-4444-555555555555",
     "team",
     "part",
-    (PreparedPart("GPU-1", "gpu", "n", "gpu-1", "share-id", Grant("parts", 10, 2048, 1, 0)),),
+    (PreparedPart("GPU-1", "gpu", "n", "gpu-1", "share-id", Grant("parts", 10, 2048, 1)),),
 )
 SIZES = [{"name": "small", "threads": 10, "memory": "2Gi"}]
 SECONDS = 30.0

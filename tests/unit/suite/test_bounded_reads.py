@@ -24,6 +24,8 @@ EXCEPTIONS = {
     "agent/process/namespaces.py": "opens a namespace, of which there is nothing to read",
     "mps/control.py": "the answer of a program that we started, of MAX_ANSWER_BYTES and with a time limit",
     "mps/files.py": "writes",
+    "mps/pages/board.py": "maps the one page of a file of ours",
+    "mps/pages/page.py": "reads one page of memory that we made, sealed against another size",
     "mps/supervisor/kept_sockets.py": "opens a socket's file with O_PATH, for its mode: there is nothing to read",
     "mps/supervisor/daemon_log.py": "writes, and copies a log of ours to another file, not into memory",
 }

@@ -92,6 +92,25 @@ def test_a_container_with_a_slot_gets_grant_and_hook() -> None:
     assert patched["metadata"] == pod()["metadata"]
 
 
+def test_a_pod_is_told_its_class() -> None:
+    classes = share(clients={"classes": {"default": "BestEffort"}})
+    for annotations, told in (
+        (None, ("BestEffort", "50")),
+        ({"gpushare.dev/threads-beside-protected": "20"}, ("BestEffort", "20")),
+        ({"gpushare.dev/class": "Protected"}, ("Protected", None)),
+    ):
+        found = environment(admitted(pod(annotations=annotations), data(classes)))
+        assert (found.get("GPUSHARE_CLASS"), found.get("GPUSHARE_THREADS_BESIDE_PROTECTED")) == told
+
+
+def test_a_pod_that_may_not_have_its_class_is_refused() -> None:
+    closed = share(clients={"classes": {"protected": {"namespaces": ["serving"]}}})
+    (problem,) = refused(pod(annotations={"gpushare.dev/class": "Protected"}), data(closed))
+    assert '"Protected" is not for namespace "shop"' in problem
+    (problem,) = refused(pod(annotations={"gpushare.dev/class": "Protected"}))
+    assert 'needs classes, which GpuShare "inference" has not' in problem
+
+
 def test_no_volume_is_added_for_which_a_drain_would_stop() -> None:
     patched = admitted(pod())
     assert "volumes" not in patched["spec"]

@@ -108,3 +108,13 @@ def test_annotations_are_said_to_have_no_effect_on_claims() -> None:
     assert answer.warnings == (
         "metadata.annotations[gpushare.dev/threads]: has no effect on claims: write it as the claim's capacity",
     )
+
+
+def test_a_claims_pod_is_refused_the_class_that_its_share_denies() -> None:
+    known = share(delivery="ResourceClaim", clients={"classes": {"allowed": ["Normal", "BestEffort"]}})
+    closed = AdmissionData("shop", {}, {known.name: known}, [known.name], "gpushare-system", SPECS)
+    (problem,) = refused(pod(user("mine"), annotations={"gpushare.dev/class": "Protected"}), closed)
+    assert '"Protected" is not a class that GpuShare "inference" allows' in problem
+    answer = admit_pod(pod(user("mine"), annotations={"gpushare.dev/class": "BestEffort"}), closed)
+    assert isinstance(answer, Admitted)
+    assert answer.warnings == ()

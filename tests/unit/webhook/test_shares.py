@@ -206,3 +206,27 @@ def test_limits_that_cannot_be_read_are_refused_by_field() -> None:
         "spec.clients.memory.limits.default",
         "spec.clients.memory.limits.max",
     ]
+
+
+EVERYTHING = {"threads": {"default": 100}}
+
+
+@pytest.mark.parametrize(
+    ("share", "warned"),
+    [
+        pytest.param(spec(clients=EVERYTHING), True, id="eight clients that may have all SMs each"),
+        pytest.param(spec(clients=EVERYTHING | {"classes": {}}), False, id="best effort may give way"),
+        pytest.param(spec(clients=EVERYTHING | {"perGpu": 1}), False, id="one client has nobody to starve"),
+        pytest.param(spec(clients=EVERYTHING, delivery="ResourceClaim"), False, id="claims add up to 100 percent"),
+        pytest.param(
+            spec(clients={"threads": {"default": 100, "overcommit": 2}}, delivery="ResourceClaim"), True, id="to 200"
+        ),
+        pytest.param(spec(clients={"threads": {"default": 99}}), False, id="a cap of its own"),
+    ],
+)
+def test_a_share_whose_clients_may_starve_each_other_is_warned_about(share: dict[str, Any], warned: bool) -> None:
+    answer = validate_share(share, None)
+    assert isinstance(answer, Admitted)
+    told = [text for text in answer.warnings if text.startswith('spec.clients.threads.default: "100" for each of 8')]
+    assert bool(told) is warned
+    assert all("classes" in text for text in told)

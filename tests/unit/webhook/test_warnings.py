@@ -13,7 +13,10 @@ SLOT = {"gpushare.dev/inference": "1"}
 CLAIMED = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "inference.gpushare.dev"}}]}}
 KILLED = "one that is killed in mid-kernel ends all clients of its GPU"
 UNKNOWN = "is not known and has no effect"
-ALL = "a pod may have gpushare.dev/threads, gpushare.dev/memory, gpushare.dev/memory-limit"
+ALL = (
+    "a pod may have gpushare.dev/threads, gpushare.dev/memory, gpushare.dev/memory-limit, gpushare.dev/class, "
+    "gpushare.dev/threads-beside-protected"
+)
 
 
 def warnings(

@@ -119,7 +119,7 @@ class Stand:
         del self.direct["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"]
         self.brokered = self.direct | {"CUDA_MPS_PIPE_DIRECTORY": str(gpu.attach)}
         self._broker: subprocess.Popen[bytes] | None = None
-        ceiling = DaemonLimits(threads=100, memory_mib=CEILING_MIB, priority=0)
+        ceiling = DaemonLimits(threads=100, memory_mib=CEILING_MIB)
         control = turn_control(mps.pipe / "control", 2.0)
         self._turns = TurnServer(gpu, control, lambda: Terms(self.server, ceiling), threading.Lock(), users.BROKER)
         self._turns.start()

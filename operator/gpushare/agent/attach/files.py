@@ -52,7 +52,8 @@ class GrantFiles:
         before = self._before(item) if exists else None
         if (holders is None and before is None) or (item.wanted.stop and not exists):
             return  # of a GPU that is given back the file may be gone already
-        pods = self._granted(holders, share, uuid) if holders is not None else before.pods if before is not None else []
+        known = before.pods if before is not None else []
+        pods = self._granted(holders, share, uuid, known) if holders is not None else known
         grants = GpuGrants(uuid=uuid, share=share, closed=why_closed, pods=pods)
         if grants != before:
             write_model(path, grants, READABLE)
@@ -65,10 +66,12 @@ class GrantFiles:
             known = read_model(item.directory.grants, GpuGrants).value
         return known if known is not None and known.share == item.wanted.share else None
 
-    def _granted(self, holders: PartHolders, share: ShareName, uuid: Uuid) -> list[GrantedPod]:
+    def _granted(
+        self, holders: PartHolders, share: ShareName, uuid: Uuid, before: list[GrantedPod]
+    ) -> list[GrantedPod]:
         if (share, uuid) in self._pods:
             return self._pods[share, uuid]
-        granted = granted_pods(holders, share, uuid)
+        granted = granted_pods(holders, share, uuid, before)
         if granted.left_out:
             text = "GPU %s: grants.json has no room for all containers of %s: those left out cannot attach"
             self._problems.log(text, uuid, first_names(granted.left_out, MAX_PODS_NAMED), key=("room", uuid))

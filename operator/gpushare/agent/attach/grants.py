@@ -9,9 +9,10 @@ order: containers without a part, then parts beyond PARTS_FIRST of one pod, then
 many containers cannot keep another pod from attaching.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from gpushare.agent.attach.protected import protected_clients, within_bound
 from gpushare.agent.observe.granted import container_grant
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.reconcile.readiness import Readiness
@@ -30,7 +31,7 @@ PARTS_FIRST = 8
 MAX_CLOSED = 512
 _HEAD_BYTES = 8192
 """What stands before the pods, `closed` included, takes no more."""
-_POD_BYTES, _CONTAINER_BYTES = 64, 128
+_POD_BYTES, _CONTAINER_BYTES = 64, 176
 """The JSON of one takes so many, without its names and ids."""
 
 _OPEN = (DaemonReason.READY, DaemonReason.CLIENT_TABLE_FULL, DaemonReason.BROKER_NOT_READY)
@@ -45,13 +46,14 @@ class PartHolders:
     """Who holds parts of this node's GPUs.
 
     `pods`: by the uid in the names of their cgroups. `places`: where the containers' slots and claims are. `claimed`:
-    what the claims grant. `shares`: those of today.
+    what the claims grant. `shares`: those of today. `by_cdi`: containers get the library by which they have a class.
     """
 
     pods: Mapping[str, Pod]
     places: Mapping[ContainerName, ShareGpu]
     claimed: Mapping[ContainerName, Grant]
     shares: Mapping[ShareName, GpuShare]
+    by_cdi: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,12 @@ def closed(readiness: Readiness) -> str:
     return f"{readiness.reason.value}: {readiness.message}"[:MAX_CLOSED]
 
 
-def granted_pods(holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedPods:
-    """The pods that hold a part of the GPU, those that run first, as far as the file has room for them."""
+def granted_pods(
+    holders: PartHolders, share: ShareName, uuid: Uuid, before: Collection[GrantedPod] = ()
+) -> GrantedPods:
+    """The pods that hold a part of the GPU, those that run first, as far as the file has room for them. `before`: what
+    the file holds.
+    """
     by_pod: dict[tuple[str, str], set[ShareGpu]] = {}
     for (namespace, name, _), place in holders.places.items():
         by_pod.setdefault((namespace, name), set()).add(place)
@@ -86,7 +92,12 @@ def granted_pods(holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedP
             granted = _granted_pod(uid, pod, holders, share, uuid)
             if any(container.grant for container in granted.containers):
                 pods.append((_rank(granted, listed=bool(places)), granted))
-    return _within_bounds([granted for _, granted in sorted(pods, key=lambda ranked: ranked[0])])
+    ranked_pods = [granted for _, granted in sorted(pods, key=lambda ranked: ranked[0])]
+    known = holders.shares.get(share)
+    if known is not None and known.classes is not None:
+        most = known.classes.protected.per_gpu
+        ranked_pods = within_bound(ranked_pods, most, protected_clients(before), holders.pods)
+    return _within_bounds(ranked_pods)
 
 
 def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uuid: Uuid) -> GrantedPod:
@@ -110,7 +121,9 @@ def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uui
             grant = container_grant(container, share, known, holders.claimed.get(key)).grant
         listed.append(
             GrantedContainer(
-                name=container["name"], id=ids.get(container["name"], ""), grant=_client_grant(grant, known)
+                name=container["name"],
+                id=ids.get(container["name"], ""),
+                grant=_client_grant(grant, known, by_cdi=holders.by_cdi),
             )
         )
     return GrantedPod(uid=uid, namespace=namespace, name=name, containers=listed)
@@ -135,12 +148,19 @@ def _restart_policy(container: Mapping[str, object], spec: Mapping[str, object])
     return str(container.get("restartPolicy") or spec.get("restartPolicy") or "Always")
 
 
-def _client_grant(grant: Grant | None, share: GpuShare | None) -> ClientGrant | None:
+def _client_grant(grant: Grant | None, share: GpuShare | None, *, by_cdi: bool) -> ClientGrant | None:
     if grant is None or grant.process_limit_mib < 1:
         return None
     contexts = most_contexts(grant.processes, share.clients.per_gpu) if share is not None else 0
+    has_class = by_cdi and (share is None or share.classes is not None)
+    beside = grant.threads_beside_protected if has_class else 0
     return ClientGrant(
-        threads=grant.threads, memory_mib=grant.process_limit_mib, processes=grant.processes, contexts=contexts
+        threads=grant.threads,
+        memory_mib=grant.process_limit_mib,
+        processes=grant.processes,
+        contexts=contexts,
+        client_class=grant.client_class or "" if has_class else "",
+        sm_percent=beside if beside < 100 else 0,
     )
 
 
@@ -165,11 +185,16 @@ def _rank(pod: GrantedPod, *, listed: bool) -> tuple[bool, bool, str, str, str]:
     return not runs, not listed, pod.namespace, pod.name, pod.uid
 
 
+def _counts(container: GrantedContainer) -> bool:
+    """Whether it has a part, or is to be told why it has none."""
+    return container.grant is not None or container.too_many_protected
+
+
 def _within_bounds(pods: list[GrantedPod]) -> GrantedPods:
     bytes_left = MAX_BYTES - _HEAD_BYTES
     chosen: list[list[GrantedContainer]] = [[] for _ in pods]
-    parts = [[container for container in pod.containers if container.grant] for pod in pods]
-    others = [[container for container in pod.containers if not container.grant] for pod in pods]
+    parts = [[container for container in pod.containers if _counts(container)] for pod in pods]
+    others = [[container for container in pod.containers if not _counts(container)] for pod in pods]
     rounds = (
         [some[:PARTS_FIRST] for some in parts],
         [some[PARTS_FIRST:MAX_CONTAINERS] for some in parts],

@@ -19,7 +19,7 @@ class ClaimRefused(Exception):
 @dataclass(frozen=True, slots=True)
 class Part:
     """The part of one GPU that one request got. `threads`: percent; `memory_mib`: MiB reserved, rounded down;
-    `burst_mib`: MiB that its client may borrow above that.
+    `burst_mib`: MiB that its client may borrow above that. `size`: the share's size that the request names.
     """
 
     request: str
@@ -28,6 +28,7 @@ class Part:
     threads: int
     memory_mib: int
     burst_mib: int = 0
+    size: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,8 @@ def allocation(claim: Object, uid: str, node: str) -> Allocation:
     if metadata.get("uid") != uid:
         raise ClaimRefused(f"{whole} was made again since its pod was placed: delete the pod")
     results = (((status.get("allocation") or {}).get("devices") or {}).get("results")) or []
-    parts = tuple(_part(whole, result, node) for result in results if result.get("driver") == names.DRA_DRIVER)
+    sizes = _sizes(claim)
+    parts = tuple(_part(whole, result, node, sizes) for result in results if result.get("driver") == names.DRA_DRIVER)
     for_slots = (metadata.get("annotations") or {}).get(names.ANNOTATION_SCHEDULERS_CLAIM) == "true"
     if not parts:
         raise ClaimRefused(f"{whole} has no device of driver {names.DRA_DRIVER}")
@@ -67,7 +69,18 @@ def allocation(claim: Object, uid: str, node: str) -> Allocation:
     return Allocation(uid, metadata["namespace"], metadata["name"], pod_name, pod_uid, parts, for_slots)
 
 
-def _part(whole: str, result: Object, node: str) -> Part:
+def _sizes(claim: Object) -> dict[str, str]:
+    """The size that each request names by its DeviceClass."""
+    sizes = {}
+    for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
+        class_name = (request.get("exactly") or {}).get("deviceClassName")
+        _, size = names.parse_device_class(str(class_name or "")) or ("", None)
+        if size is not None:
+            sizes[str(request.get("name") or "")] = size
+    return sizes
+
+
+def _part(whole: str, result: Object, node: str, sizes: dict[str, str]) -> Part:
     consumed = result.get("consumedCapacity") or {}
     if result.get("pool") != node:
         raise ClaimRefused(f"{whole} is allocated on node {result.get('pool')}, not on {node}")
@@ -86,6 +99,7 @@ def _part(whole: str, result: Object, node: str) -> Part:
         threads=_whole(whole, consumed, names.CAPACITY_THREADS),
         memory_mib=_whole(whole, consumed, names.CAPACITY_MEMORY) // MIB,
         burst_mib=_burst_mib(whole, consumed),
+        size=sizes.get(str(result.get("request") or "")),
     )
 
 

@@ -6,14 +6,18 @@ from gpushare.agent.dra.allocation import Allocation, ClaimRefused, Part
 from gpushare.agent.dra.users import users
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
+from gpushare.grant.classes import granted_class
 from gpushare.grant.environment import grant_from_environment
 from gpushare.grant.model import Grant, default_grant
+from gpushare.grant.refused import GrantRefused
 from gpushare.kube.client import Object
 from gpushare.kube.pods import containers, environment
 
 
 def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Grant:
-    """The grant for `part`. A slot's annotations, which the webhook made variables of, may lower it. ClaimRefused."""
+    """The grant for `part`. A slot's annotations, which the webhook made variables of, may lower it. The pod's
+    annotations count for its class. ClaimRefused.
+    """
     clients = share.clients
     if part.threads > clients.threads.max:
         raise ClaimRefused(_above(claim, share, f"{part.threads} percent of threads", f"{clients.threads.max} percent"))
@@ -25,7 +29,18 @@ def granted(claim: Allocation, part: Part, share: GpuShare, pod: Object) -> Gran
         bound = format_mib(share.memory_limit_max_mib)
         what = f"{format_mib(limit_mib)} of memory, {format_mib(part.burst_mib)} of it to borrow"
         raise ClaimRefused(_above(claim, share, what, bound))
-    grant = replace(default_grant(share), threads=part.threads, memory_mib=part.memory_mib, burst_mib=part.burst_mib)
+    try:
+        its_class = granted_class(share, pod["metadata"].get("annotations") or {}, claim.namespace, part.size)
+    except GrantRefused as refused:
+        raise ClaimRefused(f"{claim}: pod {claim.pod_name}: {refused}") from None
+    grant = replace(
+        default_grant(share),
+        threads=part.threads,
+        memory_mib=part.memory_mib,
+        burst_mib=part.burst_mib,
+        client_class=its_class.client_class,
+        threads_beside_protected=its_class.threads_beside_protected,
+    )
     if not claim.for_slots:
         return grant
     using = users(pod, claim.name, part.request)

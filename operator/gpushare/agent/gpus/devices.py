@@ -39,8 +39,12 @@ WHOLE = "1.0000"
 
 NO_OTHER_GPUS = {"NVIDIA_VISIBLE_DEVICES": "void"}
 """Keeps NVIDIA's runtime, where it is the default, from adding GPUs by itself."""
-LIBCUDA_FOLDER = {"TRITON_LIBCUDA_PATH": IMAGE_LIBRARY_DIRS[0]}
-"""Triton, and so torch.compile and vLLM, asks the image's ld.so.cache for libcuda, which no mount changes."""
+LIBCUDA = "libcuda.so"
+LINK_DIR = "/opt/gpushare/driver/link"
+LIBCUDA_FOLDER = {"TRITON_LIBCUDA_PATH": LINK_DIR}
+"""Triton, and so torch.compile and vLLM, asks the image's ld.so.cache for libcuda, which no mount changes. It links
+what it compiles with the library in this folder, so that is the driver's own: a front does not define all its
+symbols."""
 LOG_DIRS = (names.CLIENT_LOG_DIR, names.DEFAULT_LOG_DIR)
 CLIENT_ENV = {names.ENV_PIPE_DIRECTORY: names.CLIENT_PIPE_DIR, **NO_OTHER_GPUS, **LIBCUDA_FOLDER}
 
@@ -125,7 +129,9 @@ def _library_mounts(driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> tuple[Mo
     """
     files = {name: _front_of(name, fronts) or path for name, path in driver.libraries.items()}
     files |= {names.FRONT_PREFIX + soname: driver.libraries[soname] for soname in fronts if soname in files}
-    return tuple(Mount(path, f"{folder}/{name}") for folder in IMAGE_LIBRARY_DIRS for name, path in files.items())
+    mounts = [Mount(path, f"{folder}/{name}") for folder in IMAGE_LIBRARY_DIRS for name, path in files.items()]
+    own = (name for name in driver.libraries if name.startswith(LIBCUDA))
+    return (*mounts, *(Mount(driver.libraries[name], f"{LINK_DIR}/{name}") for name in own))
 
 
 def _front_of(name: str, fronts: Fronts) -> str | None:
@@ -197,13 +203,15 @@ class Devices:
         """Removes what `specs`, the text of all CDI specs, does not name. OSError: try again with the next agent."""
         self._fronts.remove_unused(specs)
 
-    def client(self, view: GpuView, pipe: Path, shows_grant: bool = False) -> ContainerEdits:
+    def client(
+        self, view: GpuView, pipe: Path, *, shows_grant: bool = False, has_classes: bool = False
+    ) -> ContainerEdits:
         """The edits that a GPU's CDI spec carries. `pipe`: the host's directory that becomes the pipe directory.
 
-        OSError: the front libraries, by which a container sees its grant as the GPU's memory, or the program of its
-        preStop hook cannot be delivered.
+        OSError: the front libraries, by which a container sees its grant as the GPU's memory or has a class, or the
+        program of its preStop hook cannot be delivered.
         """
-        fronts = self._fronts.delivered() if shows_grant else NO_FRONTS
+        fronts = self._fronts.delivered(shows_grant=shows_grant, has_classes=has_classes)
         if self._settings.simulation_dir is not None:
             simulated, minor = self._settings.simulation_dir, view.info.minor
             edits = simulated_client_edits(minor, str(pipe), simulated, self._driver, fronts)
@@ -213,8 +221,8 @@ class Devices:
         return showing_grant(edits, view.info.uuid) if shows_grant else edits
 
     def allocated(self, view: GpuView, pipe: Path) -> ContainerEdits:
-        """Allocate's answer for a slot of the GPU. Without CDI nothing shows the grant: the pod's own variables, which
-        count from the whole GPU, would have precedence.
+        """Allocate's answer for a slot of the GPU. Without CDI nothing shows the grant, and no client has a class: the
+        pod's own variables, which count from the whole GPU, would have precedence.
         """
         if self.by_cdi:
             return ContainerEdits(cdi_devices=(names.cdi_device(view.info.uuid),))

@@ -1,7 +1,7 @@
 """Brings what containers have mounted from this image to the node: the front libraries, and the program `pre-stop`.
 
-A front library lies in front of one of the driver's and shows a container its grant as the GPU's memory; the program is
-the preStop hook of containers (`native/`).
+A front library lies in front of one of the driver's: it shows a container its grant as the GPU's memory, or knows its
+client's class and launches. The program is the preStop hook of containers (`native/`).
 
 Guarantees: each version has a directory of its own, named by its content, and a file that a container may have mounted
 is never changed. A version of the libraries goes once no CDI spec names it; a container that has it mounted keeps it
@@ -10,7 +10,7 @@ all the same. The program's versions stay, of 2 KB each: without CDI the kubelet
 
 import hashlib
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gpushare.agent.gpus.container_labels import Label, open_to_containers
@@ -21,7 +21,10 @@ Fronts = Mapping[str, str]
 """SONAME of a driver's library -> path on the node of what lies in front of it."""
 
 MAX_LIBRARY_BYTES = 4 * 1024 * 1024
-SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
+CUDA, NVML = SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
+CLASSES = "libcuda-classes.so.1"
+"""The file of the front of libcuda.so.1 that launches pass, in the place of the one that none passes. It shows the
+grant as well, where that is asked for."""
 
 
 PROGRAM = "pre-stop"
@@ -62,11 +65,15 @@ class FrontLibraries:
         self._directory = directory
         self._delivered: dict[str, str] = {}
 
-    def delivered(self) -> Fronts:
-        """Copies what is not there. OSError: this image has none, or the node takes none."""
-        if not self._delivered or not all(Path(path).is_file() for path in self._delivered.values()):
-            self._delivered = self._deliver()
-        return self._delivered
+    def delivered(self, *, shows_grant: bool, has_classes: bool) -> Fronts:
+        """Those of a container that sees its grant, or has a class. Copies what is not there. OSError: this image has
+        none, or the node takes none.
+        """
+        files = {CUDA: CUDA, NVML: NVML} if shows_grant else {}
+        files |= {CUDA: CLASSES} if has_classes else {}
+        if not all(Path(self._delivered.get(name, "")).is_file() for name in files.values()):
+            self._delivered = self._deliver(files.values())
+        return {soname: self._delivered[name] for soname, name in files.items()}
 
     def remove_unused(self, specs: str) -> None:
         """Removes the versions that the text does not name. OSError: some are left."""
@@ -75,15 +82,17 @@ class FrontLibraries:
                 if version.name not in specs:
                     shutil.rmtree(version)
 
-    def _deliver(self) -> dict[str, str]:
-        contents = {soname: read_bytes(self._source / soname, MAX_LIBRARY_BYTES) for soname in SONAMES}
+    def _deliver(self, wanted: Collection[str]) -> dict[str, str]:
+        """All that the image has, so that one version serves every share. OSError: it lacks one that is wanted."""
+        names = [name for name in (*SONAMES, CLASSES) if name in wanted or (self._source / name).is_file()]
+        contents = {name: read_bytes(self._source / name, MAX_LIBRARY_BYTES) for name in names}
         digest = hashlib.sha256(b"".join(hashlib.sha256(content).digest() for content in contents.values()))
         version = self._directory / digest.hexdigest()[:16]
         version.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._label(version)
-        for soname, content in contents.items():
-            path = version / soname
+        for name, content in contents.items():
+            path = version / name
             # A power cut may have left less of a file than was written.
             if not path.is_file() or read_start(path, len(content) + 1) != content:
                 write_bytes(path, content, mode=0o644)
-        return {soname: str(version / soname) for soname in SONAMES}
+        return {name: str(version / name) for name in contents}

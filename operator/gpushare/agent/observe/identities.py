@@ -1,5 +1,5 @@
-"""Whom NVML and the MPS server list, held against each other: clients under a forged PID, clients that never attached,
-and more contexts than a container may have. Pure.
+"""Whom NVML and the MPS server list, held against each other: clients under a forged PID, clients that never attached
+or never took their class, and more contexts than a container may have. Pure.
 
 NVML shows the true PID of a process. The server shows the PID that the client sent, which a process in a user and PID
 namespace of its own may choose among those of that namespace (measured on an H100 and an H200).
@@ -9,6 +9,7 @@ called cuInit alone, or has destroyed its contexts. And who is listed under anot
 server lists a process that NVML does not: a forged PID is the only way to that.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpushare.agent.observe.usage import (
@@ -53,6 +54,17 @@ def never_attached(usage: Usage, reading: Reading) -> tuple[ListedProcess, ...]:
     """The clients of the container that another process let in."""
     unattached = reading.served.unattached if reading.served is not None else frozenset()
     return newest_first(process for process in usage.living if identity(process) in unattached)
+
+
+def without_pages(usage: Usage, reading: Reading) -> tuple[ListedProcess, ...]:
+    """The best-effort clients of the container that never asked for their pages, so that they give way to nobody."""
+    silent = reading.served.without_pages if reading.served is not None else frozenset()
+    return newest_first(process for process in usage.living if identity(process) in silent)
+
+
+def lacks_library(processes: Iterable[ListedProcess], reading: Reading) -> bool:
+    """Whether one of them does not see the library by which a client has a class: its container started without."""
+    return reading.served is not None and any(identity(item) in reading.served.without_library for item in processes)
 
 
 def contexts(usage: Usage, reading: Reading) -> int:

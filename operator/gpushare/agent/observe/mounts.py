@@ -34,6 +34,8 @@ MiB and 50 s of its time.
 """
 CONTAINER_SECONDS = 0.5
 """The time for all processes of one container."""
+BEHIND_A_FRONT = f"{names.FRONT_PREFIX}libcuda.so.1"
+"""The driver's library, where a front of ours has its name."""
 MAX_PROCESSES = 8
 """The processes of a container that are looked at, the oldest first."""
 
@@ -110,6 +112,18 @@ def scan(mountinfo: Iterable[bytes], path: str) -> tuple[bool, bool]:
             return True, rooted
         rooted = rooted or (point == b"/proc" and line.partition(b" - ")[2].startswith(b"proc "))
     return False, rooted
+
+
+def sees_library(pid: int, proc: Path) -> bool:
+    """Whether a process sees the driver's library beside a front of ours, so that its container was started with one.
+    In doubt it does not.
+    """
+    ending = f"/{BEHIND_A_FRONT}".encode()
+    try:
+        mountinfo = lines(proc / str(pid) / "mountinfo", MAX_MOUNTINFO_BYTES)
+        return any(fields[4].endswith(ending) for line in mountinfo if len(fields := line.split(b" ", 5)) > 5)
+    except OSError:
+        return False
 
 
 def start_of(seen: Sequence[SeenMounts], own_users: bool, others_mounted: bool) -> Start:

@@ -111,13 +111,16 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ListedClients:
-    """Whom the GPU's MPS server lists. `contexts`: how many each has, by the PID that it sent. `unattached`: those who
-    never attached, by the attach broker. `named`: those that NVML does not list as clients; one that has ended
-    has no start time (0).
+    """Whom the GPU's MPS server lists. `contexts`: how many each has, by the PID that it sent. By the attach broker
+    `unattached`: those who never attached, and `without_pages`: best-effort clients that never asked for their pages.
+    `without_library`: those of these that do not see the library by which a client has a class. `named`: those that
+    NVML does not list as clients; one that has ended has no start time (0).
     """
 
     contexts: Mapping[int, int]
     unattached: frozenset[Identity] = frozenset()
+    without_pages: frozenset[Identity] = frozenset()
+    without_library: frozenset[Identity] = frozenset()
     named: tuple[ListedProcess, ...] = ()
 
 

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.gpus.view import GpuView
-from gpushare.agent.observe.mounts import ContainerProcess, MountChecker, SlotContainer, running_containers
+from gpushare.agent.observe.mounts import (
+    ContainerProcess,
+    MountChecker,
+    SlotContainer,
+    running_containers,
+    sees_library,
+)
 from gpushare.agent.observe.usage import ClaimedGpu, ListedClients, ListedProcess, Reading, reading
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.process.namespaces import read_mount_depth
@@ -166,7 +172,12 @@ class UsageReader:
             if gpu.served is not None:
                 seen = {process.pid for process in views[uuid].processes.mps_clients}
                 named = [self._named(uuid, pid) for pid in gpu.served.contexts if pid not in seen]
-                served[uuid] = replace(gpu.served, named=tuple(item for item in named if item is not None))
+                lacking = (item for item in gpu.served.without_pages if not sees_library(item[0], self._proc))
+                served[uuid] = replace(
+                    gpu.served,
+                    named=tuple(item for item in named if item is not None),
+                    without_library=frozenset(lacking),
+                )
         return served
 
     def _named(self, uuid: Uuid, pid: int) -> ListedProcess | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gpushare.agent.aio.blocking import HungError
-from gpushare.agent.observe.identities import contexts, forgery, never_attached
+from gpushare.agent.observe.identities import contexts, forgery, lacks_library, never_attached, without_pages
 from gpushare.agent.observe.usage import (
     ListedProcess,
     Reading,
@@ -50,14 +50,15 @@ KEPT_SECONDS = 10.0
 """A process whose contexts were ended holds its memory until it exits (measured). So long after its end its container
 may be above its grant by it; then it is signalled."""
 
+_NO_LIBRARY = ". Where it started before the GPU's containers had the library for that, restart it"
 Key = tuple[Uuid, ShareName, str, str, str, int]
 """A tuple of (GPU, share, reason, pod uid, container, PID where no pod is known): the same after an agent's restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`granted` and `observed`: MiB; for TOO_MANY_PROCESSES and TOO_MANY_CONTEXTS these; for CLIENT_NOT_LISTED and
-    NEVER_ATTACHED processes.
+    """`granted` and `observed`: MiB; for TOO_MANY_PROCESSES and TOO_MANY_CONTEXTS these; for CLIENT_NOT_LISTED,
+    NEVER_ATTACHED and CLASS_NOT_TAKEN processes.
 
     `to_end`: the processes to be ended under `enforcement: Terminate`, the newest first. Empty for processes of the
     host, of a pod without a slot, of one whose grant is only assumed or whose way to MPS is missing, and for processes
@@ -125,6 +126,11 @@ def message(violation: Violation) -> str:
             return (
                 f"{count_of(violation.observed, 'process')} of {who} are MPS clients on {gpu} and never attached: "
                 "another process let them in"
+            )
+        case EventReason.CLASS_NOT_TAKEN:
+            return (
+                f"{who} is BestEffort, and {count_of(violation.observed, 'process')} of it on {gpu} never asked for a "
+                f"class: such a process gives way to nobody{'' if violation.to_end else _NO_LIBRARY}"
             )
         case EventReason.CLIENT_NOT_LISTED:
             return (
@@ -225,6 +231,9 @@ def _by_the_server(usage: Usage, grant: Grant, reading: Reading) -> Iterable[Vio
     living = () if usage.by_default else usage.living
     if strangers := never_attached(usage, reading):
         yield Violation(EventReason.NEVER_ATTACHED, usage, grant.processes, len(strangers), living)
+    if silent := without_pages(usage, reading):
+        blamed = living if not lacks_library(silent, reading) else ()
+        yield Violation(EventReason.CLASS_NOT_TAKEN, usage, 0, len(silent), blamed)
     made = contexts(usage, reading)
     if usage.most_contexts and made > usage.most_contexts:
         yield Violation(EventReason.TOO_MANY_CONTEXTS, usage, usage.most_contexts, made, living)

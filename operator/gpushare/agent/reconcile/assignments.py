@@ -31,8 +31,8 @@ class GpuPlan:
     """`limits`: None of a whole GPU, and where the share is unknown and nothing is on disk. `ends_clients`: the share's
     maxWait is over.
 
-    `shows_grant`: containers see their grant as the GPU's memory. `resource`: of a whole GPU, the one under which it is
-    offered.
+    `shows_grant`: containers see their grant as the GPU's memory. `has_classes`: they have a class. `resource`:
+    of a whole GPU, the one under which it is offered.
     """
 
     uuid: Uuid
@@ -41,6 +41,7 @@ class GpuPlan:
     limits: DaemonLimits | None
     ends_clients: bool = False
     shows_grant: bool = False
+    has_classes: bool = False
     resource: str = ""
 
     @property
@@ -70,7 +71,8 @@ def plan(
             share = shares.get(desired.share)
             ends = item is not None and item.share == desired.share and item.terminate_clients
             shows = share.shows_grant if share else desired.shows_grant
-            plans[uuid] = GpuPlan(uuid, desired.share, stage, _limits(desired, share), ends, shows)
+            classes = share.classes is not None if share else desired.has_classes
+            plans[uuid] = GpuPlan(uuid, desired.share, stage, _limits(desired, share), ends, shows, classes)
         elif given is not None:
             stage = _stage(given.share, item, known=known, drained=uuid in drained)
             plans[uuid] = GpuPlan(uuid, given.share, stage, None, resource=given.resource)
@@ -85,7 +87,14 @@ def _plan_to_take(item: Assignment, stage: GpuStage, share: GpuShare | None) -> 
         return GpuPlan(item.uuid, item.share, stage, None)
     if share.whole:
         return GpuPlan(item.uuid, item.share, stage, None, resource=share.resource)
-    return GpuPlan(item.uuid, item.share, stage, daemon_limits(share), shows_grant=share.shows_grant)
+    return GpuPlan(
+        item.uuid,
+        item.share,
+        stage,
+        daemon_limits(share),
+        shows_grant=share.shows_grant,
+        has_classes=share.classes is not None,
+    )
 
 
 def _stage(share: ShareName, item: Assignment | None, *, known: bool, drained: bool) -> GpuStage:
@@ -105,4 +114,4 @@ def _limits(desired: DesiredDaemon, share: GpuShare | None) -> DaemonLimits:
 
 def daemon_limits(share: GpuShare) -> DaemonLimits:
     limits = share.process_limits
-    return DaemonLimits(threads=limits.threads, memory_mib=limits.memory_mib, priority=limits.priority)
+    return DaemonLimits(threads=limits.threads, memory_mib=limits.memory_mib)

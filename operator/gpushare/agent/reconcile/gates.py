@@ -45,9 +45,10 @@ class Gates:
         return problems
 
     def _edits(self, item: GpuAssessment, view: GpuView) -> ContainerEdits:
-        """OSError: the front libraries, by which a container sees its grant, cannot be delivered."""
+        """OSError: the front libraries, by which a container sees its grant or has a class, cannot be delivered."""
         if isinstance(item.taken, DaemonFiles):
-            return self._devices.client(view, item.taken.directory.attach, item.plan.shows_grant)
+            shown = {"shows_grant": item.plan.shows_grant, "has_classes": item.plan.has_classes}
+            return self._devices.client(view, item.taken.directory.attach, **shown)
         return self._devices.whole([view])
 
     def _known_gates(self, assessed: Mapping[Uuid, GpuAssessment]) -> set[Uuid]:

@@ -201,7 +201,11 @@ class Lifecycle:
             self._take_whole(WholeGpu(uuid=planned.uuid, share=planned.share, resource=planned.resource))
             return ""
         desired = DesiredDaemon(
-            uuid=planned.uuid, share=planned.share, limits=planned.limits, shows_grant=planned.shows_grant
+            uuid=planned.uuid,
+            share=planned.share,
+            limits=planned.limits,
+            shows_grant=planned.shows_grant,
+            has_classes=planned.has_classes,
         )
         self._act(planned.uuid, "taking the GPU", partial(self._take_now, desired))
         return ""
@@ -232,10 +236,12 @@ class Lifecycle:
         if planned.limits is not None and planned.limits != item.wanted.limits:
             daemon_files.write_wanted(item.directory, structs.replace(item.wanted, limits=planned.limits))
             LOG.info("GPU %s: limits of GpuShare %s are now %s", planned.uuid, planned.share, planned.limits)
-        elif planned.shows_grant != item.wanted.shows_grant:
-            daemon_files.write_wanted(item.directory, structs.replace(item.wanted, shows_grant=planned.shows_grant))
+        elif (planned.shows_grant, planned.has_classes) != (item.wanted.shows_grant, item.wanted.has_classes):
+            wanted = structs.replace(item.wanted, shows_grant=planned.shows_grant, has_classes=planned.has_classes)
+            daemon_files.write_wanted(item.directory, wanted)
             shown = "its grant" if planned.shows_grant else "all of it"
-            LOG.info("GPU %s: a container that starts sees %s as the GPU's memory", planned.uuid, shown)
+            has = "has a class" if planned.has_classes else "has no class"
+            LOG.info("GPU %s: a container that starts sees %s as the GPU's memory, and %s", planned.uuid, shown, has)
         if view is None or view.lost or not self._manages_modes:
             return
         if view.mode is not ComputeMode.EXCLUSIVE_PROCESS:

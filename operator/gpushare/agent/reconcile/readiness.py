@@ -116,14 +116,10 @@ def _limits(evidence: ReadinessInput, state: DaemonState, _: GpuView) -> Readine
     wanted, in_force = evidence.wanted.limits, state.in_force
     if wanted == in_force:
         return None
-    read = (
-        "nothing"
-        if in_force is None
-        else f"{in_force.threads} %, {in_force.memory_mib} MiB, priority {in_force.priority}"
-    )
+    read = "nothing" if in_force is None else f"{in_force.threads} %, {in_force.memory_mib} MiB"
     return Readiness(
         DaemonReason.LIMITS_NOT_IN_FORCE,
-        f"wanted {wanted.threads} %, {wanted.memory_mib} MiB, priority {wanted.priority}; the daemon reads back {read}",
+        f"wanted {wanted.threads} %, {wanted.memory_mib} MiB; the daemon reads back {read}",
     )
 
 

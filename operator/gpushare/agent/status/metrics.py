@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpushare.agent.gpus.view import GpuView
+from gpushare.agent.observe.activity import ContainerActivity
 from gpushare.agent.observe.borrowing import Shortage, borrowings
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading
@@ -25,6 +26,7 @@ from gpushare.mps.wire import BrokerState, DaemonState
 GPU = ("uuid",)
 SHARED = ("share", "uuid")
 CONTAINER = ("namespace", "pod", "container", "share", "uuid")
+CLASSED = (*CONTAINER, "class")
 
 GPU_INFO = Family(
     "gpushare_gpu_info",
@@ -143,6 +145,35 @@ LAST_ATTACHED = Family(
     "Time since the latest of the container's clients on the GPU attached; no series where no attach broker has told.",
     CONTAINER,
 )
+ACTIVE = Family(
+    "gpushare_container_active_seconds",
+    "Time in which the container's processes say that they had work under way on the GPU, since this agent looks.",
+    CLASSED,
+    "counter",
+)
+LAUNCHES = Family(
+    "gpushare_container_launches",
+    "Kernels, graphs and large copies that the container's processes say that they launched, since this agent looks.",
+    CLASSED,
+    "counter",
+)
+GAVE_WAY = Family(
+    "gpushare_container_gave_way_seconds",
+    "Time for which the container's best-effort processes say that they held launches back, by protected pod "
+    "(namespace/name; empty: one that is gone).",
+    (*CONTAINER, "protected"),
+    "counter",
+)
+LAST_LAUNCH = Family(
+    "gpushare_container_last_launch_seconds",
+    "Time since the container's processes launched last, as they say; no series before their first launch.",
+    CLASSED,
+)
+LONGEST = Family(
+    "gpushare_container_longest_kernel_seconds",
+    "The longest that a kernel, graph or copy of the container took, as its best-effort processes measured it.",
+    CLASSED,
+)
 UNUSED = Family(
     "gpushare_container_unused_seconds",
     "Time since which the container has held a part of the GPU without a client on it; no series while it has one.",
@@ -156,7 +187,8 @@ FAMILIES = (
     GPU_INFO, GPU_MEMORY, GPU_FREE, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS,
     BYPASSING, READY, REASON, RESTARTS, BROKER_RESTARTS, ABANDONED, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS,
     THREAD_LIMIT, MEMORY_LIMIT, SHORT, OBSERVATION_AGE, USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES,
-    PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED, UNUSED, NVML_UP, KUBELET_UP, KUBELET_AGE,
+    PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED, UNUSED, ACTIVE, LAUNCHES, LAST_LAUNCH, LONGEST, GAVE_WAY, NVML_UP,
+    KUBELET_UP, KUBELET_AGE,
 )  # fmt: skip
 
 
@@ -183,6 +215,8 @@ class NodeSnapshot:
     borrowers: Sequence[Borrower] = ()
     shortages: Mapping[Uuid, Shortage] = field(default_factory=dict)
     """The shortage of each GPU whose clients may borrow memory."""
+    activity: Sequence[ContainerActivity] = ()
+    """Of the containers with a class."""
     brokers: Mapping[Uuid, BrokerState | None] = field(default_factory=dict)
     """broker.json of the GPUs taken; None: the broker has written none."""
 
@@ -210,6 +244,8 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         yield from _attached(reading, snapshot.attached.get(reading.uuid, {}), snapshot.now)
     for labels, count in Counter((item.share, item.uuid, item.reason) for item in snapshot.findings).items():
         yield FINDINGS.of(count, *labels)
+    for activity in snapshot.activity:
+        yield from _active(activity, snapshot.now)
     for part, seconds in snapshot.unused.items():
         yield UNUSED.of(seconds, *part.container, part.share, part.uuid)
 
@@ -299,3 +335,15 @@ def _attached(reading: Reading, attached: Mapping[int, float], now: float) -> It
         if known:
             yield ATTACHED.of(max(0.0, now - min(known)), *container)
             yield LAST_ATTACHED.of(max(0.0, now - max(known)), *container)
+
+
+def _active(activity: ContainerActivity, now: float) -> Iterator[Sample]:
+    where = (*activity.where, activity.client_class)
+    yield ACTIVE.of(activity.active, *where)
+    yield LAUNCHES.of(activity.launches, *where)
+    for protected, seconds in activity.gave_way.items():
+        yield GAVE_WAY.of(seconds, *activity.where, protected)
+    if activity.last_launch is not None:
+        yield LAST_LAUNCH.of(max(0.0, now - activity.last_launch), *where)
+    if activity.longest:
+        yield LONGEST.of(activity.longest, *where)

@@ -247,7 +247,7 @@ def _limits(limits: DaemonLimits | None) -> Limits | None:
     """The limits as the API has them."""
     if limits is None:
         return None
-    return Limits(threads=limits.threads, memory_mib=limits.memory_mib, priority=limits.priority)
+    return Limits(threads=limits.threads, memory_mib=limits.memory_mib)
 
 
 def _holders(

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from gpushare.api.base import ApiModel, checked, rule
+from gpushare.api.gpushare.classes import MOST_PROTECTED, Classes
 from gpushare.api.gpushare.memory import MemoryGrant
 
 CONTEXT_RESERVE_MIB = 512
@@ -14,11 +15,6 @@ HIGHEST_CLIENT_CEILING = 60
 """MPS contexts on one GPU that any driver takes (60 from driver 590 on, 48 before); the node knows its own."""
 
 Percent = Annotated[int, Field(ge=1, le=100)]
-
-
-class Priority(StrEnum):
-    NORMAL = "Normal"
-    BELOW_NORMAL = "BelowNormal"
 
 
 class Placement(StrEnum):
@@ -66,7 +62,16 @@ class Clients(ApiModel):
                 "driver takes on one GPU (48 before driver 590): lower one of them'"
                 ".format([self.perGpu, self.processes])",
                 field=".perGpu",
-            )
+            ),
+            rule(
+                "!has(self.classes) || !('Protected' in self.classes.allowed) || "
+                f"self.classes.protected.perGpu * self.processes <= {MOST_PROTECTED}",
+                f"classes.protected.perGpu × processes must not exceed {MOST_PROTECTED}",
+                says=f"'protected.perGpu %d × processes %d is more than the {MOST_PROTECTED} processes that best "
+                "effort can give way to: lower one of them, or take Protected out of classes.allowed'"
+                ".format([self.classes.protected.perGpu, self.processes])",
+                field=".classes.protected.perGpu",
+            ),
         )
     )
 
@@ -80,7 +85,12 @@ class Clients(ApiModel):
     )
     threads: Threads = Field(default_factory=Threads, description="Compute: percent of the GPU's SMs.")
     memory: MemoryGrant = Field(description="GPU memory of each client.")
-    priority: Priority = Field(default=Priority.NORMAL, description="MPS client priority: Normal or BelowNormal.")
+    classes: Classes | None = Field(
+        default=None,
+        description="Lets clients be Protected, Normal or BestEffort: best effort gives way to protected clients of "
+        "its GPU, by a library in front of the driver's. Default: no client has a class, and no library is mounted. "
+        "Containers that start later have it. Needs CDI on the node.",
+    )
     placement: Placement | None = Field(
         default=None,
         description="Which of a node's GPUs a new client gets: Spread, the one with most free slots, so that few "

@@ -8,7 +8,8 @@ from gpushare.api import names
 from gpushare.api.base import ApiModel
 from gpushare.api.duration import parse_duration
 from gpushare.api.gpunode import Limits
-from gpushare.api.gpushare.clients import CONTEXT_RESERVE_MIB, ONE_CONTAINER, Clients, Priority
+from gpushare.api.gpushare.classes import Classes
+from gpushare.api.gpushare.clients import CONTEXT_RESERVE_MIB, ONE_CONTAINER, Clients
 from gpushare.api.gpushare.memory import Enforcement, MemoryLimits, ReportedTotal
 from gpushare.api.gpushare.spec import Delivery, GpuShareSpec
 from gpushare.api.gpushare.status import GpuShareStatus
@@ -67,6 +68,17 @@ class GpuShare(ApiModel):
         return self.clients.memory.reported_total is ReportedTotal.GRANT
 
     @property
+    def classes(self) -> Classes | None:
+        """The classes of its clients; None: they have none."""
+        return self.clients.classes
+
+    @property
+    def may_starve(self) -> bool:
+        """Whether one client can keep all others of its GPU waiting: each may have all SMs, and none gives way."""
+        several = self.clients.per_gpu > 1 and (not self.by_claims or self.clients.threads.overcommit > 1)
+        return several and self.clients.threads.default == 100 and self.classes is None
+
+    @property
     def memory_default_mib(self) -> int:
         return parse_mib(self.clients.memory.default)
 
@@ -114,7 +126,6 @@ class GpuShare(ApiModel):
         return Limits(
             threads=clients.threads.max,
             memory_mib=max(1, self.memory_limit_max_mib // clients.processes),
-            priority=1 if clients.priority is Priority.BELOW_NORMAL else 0,
         )
 
     def claimable_mib(self, gpu_mib: int) -> int:

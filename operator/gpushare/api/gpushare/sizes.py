@@ -6,6 +6,7 @@ from pydantic import Field
 
 from gpushare.api import names
 from gpushare.api.base import ApiModel, rule
+from gpushare.api.client_class import ClientClass
 from gpushare.api.gpushare.clients import Percent
 from gpushare.api.gpushare.memory import Memory
 from gpushare.api.quantity import format_mib, parse_mib
@@ -24,6 +25,12 @@ class Size(ApiModel):
         default=None,
         description="The most GPU memory that the client may use; at most clients.memory.limits.max. Default: what is "
         "reserved.",
+    )
+    client_class: ClientClass | None = Field(
+        default=None,
+        alias="class",
+        description="The class of its clients, one of clients.classes.allowed, unless their pod names another. "
+        "Default: clients.classes.default.",
     )
 
     @property
@@ -80,6 +87,12 @@ SIZE_RULES = (
     rule(
         f"!has(self.sizes) || !self.sizes.exists(s, {_LIMIT_TOO_SMALL})",
         "a size's memoryLimit must be at least its memory, which is reserved",
+        field=".sizes",
+    ),
+    rule(
+        "!has(self.sizes) || !has(self.clients) || !self.sizes.exists(s, has(s.class) && (!has(self.clients.classes) "
+        "|| !(s.class in self.clients.classes.allowed)))",
+        "a size's class needs clients.classes, and must be one of its allowed",
         field=".sizes",
     ),
 )

@@ -28,7 +28,7 @@ def _compact(value: object) -> object:
     if type(value) is str:
         return sys.intern(value)
     if isinstance(value, Limits):
-        return _limits(value.threads, value.memory_mib, value.priority)
+        return _limits(value.threads, value.memory_mib)
     if isinstance(value, BaseModel):
         return compact(value)
     if isinstance(value, list):
@@ -37,5 +37,5 @@ def _compact(value: object) -> object:
 
 
 @lru_cache(maxsize=1024)
-def _limits(threads: int, memory_mib: int, priority: int) -> Limits:
-    return Limits(threads=threads, memory_mib=memory_mib, priority=priority)
+def _limits(threads: int, memory_mib: int) -> Limits:
+    return Limits(threads=threads, memory_mib=memory_mib)

@@ -6,6 +6,7 @@ webhook must refuse.
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,14 +15,15 @@ from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import ConditionType, EventReason
 from gpushare.api.gpunode import Gpu, GpuNode
+from gpushare.api.gpushare import GpuShare
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.kube.resources import CLAIMS_SINCE, Object
 from gpushare.kubectl.output.report import Report, Sentences
 from gpushare.kubectl.views.metrics_access import MetricsAccess
-from gpushare.kubectl.views.objects import is_true
+from gpushare.kubectl.views.objects import is_true, read
 from gpushare.kubectl.views.pods.taints import TOLERATE, untolerated
 from gpushare.kubectl.views.pods.trouble import trouble
-from gpushare.kubectl.wrong import unknown
+from gpushare.kubectl.wrong import WrongInputError, unknown
 from gpushare.planner.model import NodeView
 from gpushare.planner.startup import waits_for
 
@@ -120,12 +122,24 @@ def _cluster(facts: Facts) -> Iterator[CheckResult]:
 
 
 def _shares(facts: Facts) -> Iterator[CheckResult]:
-    """What the API server refuses to take of the operator; everything else about shares is told by `status`."""
-    for share in facts.shares:
-        for condition in (share.get("status") or {}).get("conditions") or ():
+    """What the API server refuses to take of the operator, and clients that may starve each other.
+
+    Everything else about shares is told by `status`.
+    """
+    for listed in facts.shares:
+        name = f"share {listed['metadata']['name']}"
+        for condition in (listed.get("status") or {}).get("conditions") or ():
             if condition.get("type") == ConditionType.WRITES_ACCEPTED and condition.get("status") != "True":
-                name = share["metadata"]["name"]
-                yield CheckResult(Level.FAIL, f"share {name}", f"{condition['reason']}: {condition['message']}")
+                yield CheckResult(Level.FAIL, name, f"{condition['reason']}: {condition['message']}")
+        with suppress(WrongInputError):  # of another release: `status` says so
+            (share,) = read(GpuShare, (listed,))
+            if share.may_starve:
+                message = (
+                    f"each of {share.clients.per_gpu} clients of a GPU may have all its SMs, so one with large kernels "
+                    "can keep all others waiting for seconds"
+                )
+                hint = "lower clients.threads.default, or let best effort give way: clients.classes"
+                yield CheckResult(Level.WARN, name, message, hint)
 
 
 def _refused_pods(part: str, facts: Facts) -> str:

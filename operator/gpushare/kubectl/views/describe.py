@@ -18,8 +18,10 @@ from gpushare.kubectl.views.pods.pod import PodFacts, findings, gpus, grants
 from gpushare.kubectl.views.pods.trouble import trouble
 from gpushare.kubectl.views.pods.why import why
 from gpushare.kubectl.views.status import BORROWERS, borrowers
+from gpushare.messages.wording import named
 
 INDENT = 2
+MOST_NAMED = 3
 CONDITIONS = (
     Column("TYPE"),
     Column("STATUS"),
@@ -111,8 +113,22 @@ def _delivered(share: GpuShare) -> list[tuple[str, str]]:
         ("Memory:       ", f"{clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
         *(("Limits:       ", limits) for limits in [memory_limits(share)] if limits),
         ("Processes:    ", f"{clients.processes} of each client"),
+        *(("Classes:      ", classes) for classes in [_classes(share)] if classes),
         ("Enforcement:  ", share.spec.enforcement.value),
     ]
+
+
+def _classes(share: GpuShare) -> str:
+    """Which there are, and for whom; empty: none."""
+    classes = share.classes
+    if classes is None:
+        return ""
+    namespaces, protected = classes.protected.namespaces, classes.protected.per_gpu
+    of = f" of {named('namespace', namespaces, MOST_NAMED)}" if namespaces else ""
+    return (
+        f"{classes.default} by default, {', '.join(classes.allowed)}; {protected} Protected on a GPU{of}; BestEffort"
+        f" has {classes.best_effort.threads_beside_protected}% of the SMs beside them"
+    )
 
 
 def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Report:

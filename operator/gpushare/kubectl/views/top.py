@@ -36,13 +36,19 @@ PROCESSES = "gpushare_container_processes"
 PROCESSES_GRANTED = "gpushare_container_processes_granted"
 ATTACHED = "gpushare_container_attached_seconds"
 LAST_ATTACHED = "gpushare_container_last_attached_seconds"
-SHOWN = {USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED}
+ACTIVE = "gpushare_container_active_seconds_total"
+GAVE_WAY = "gpushare_container_gave_way_seconds_total"
+SHOWN = {
+    USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED, ACTIVE, GAVE_WAY,
+}  # fmt: skip
 """The agent's metrics (docs/metrics.md): a user's machine need not have the agent's packages to read them."""
 
 NAMESPACE_COLUMN = Column("NAMESPACE")
 ATTACHED_COLUMN = Column("ATTACHED", dropped=2)
 BORROWING = (Column("LIMIT", figures=True), Column("BORROWED", figures=True))
 """Shown where a container may borrow."""
+CLASSES = (Column("CLASS"), Column("ACTIVE", figures=True), Column("GAVE-WAY", figures=True))
+"""Shown where a container has a class. Times: as its processes say, since the agent looks."""
 CLIENTS = (
     NAMESPACE_COLUMN,
     Column("POD"),
@@ -56,6 +62,7 @@ CLIENTS = (
     *BORROWING,
     Column("PROCS", dropped=3),
     Column("THREADS", dropped=4, figures=True),
+    *CLASSES,
     ATTACHED_COLUMN,
 )
 IDLE = (
@@ -137,9 +144,11 @@ def granted(
     )
 
 
-def _left_out(clients: Iterable[Mapping[str, Any]], namespace: str | None) -> list[Column]:
+def _left_out(clients: Sequence[Mapping[str, Any]], namespace: str | None) -> list[Column]:
     borrows = any((client["memoryLimitMiB"] or 0) > (client["memoryGrantedMiB"] or 0) for client in clients)
-    return [*(() if namespace is None else (NAMESPACE_COLUMN,)), *(() if borrows else BORROWING)]
+    classed = any(client["class"] for client in clients)
+    without = [*(() if borrows else BORROWING), *(() if classed else CLASSES)]
+    return [*(() if namespace is None else (NAMESPACE_COLUMN,)), *without]
 
 
 def _grants(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[dict[str, Any]]:
@@ -159,6 +168,9 @@ def _grants(pod: Object, claims: Mapping[tuple[str, str], Object]) -> Iterator[d
             "processes": None,
             "attachedSeconds": None,
             "lastAttachedSeconds": None,
+            "class": "",
+            "activeSeconds": None,
+            "gaveWaySeconds": None,
         }
         parts = [_slot(container, status), *(_claimed(claim) for claim in _claims_of(pod, container, claims))]
         yield from (of_all | part for part in parts if part)
@@ -183,6 +195,7 @@ def _slot(container: Container, status: ContainerStatus) -> dict[str, Any]:
         "memoryLimitMiB": None if grant is None else grant.limit_mib,
         "processesGranted": None if grant is None else grant.processes,
         "threadsGrantedPercent": None if grant is None else grant.threads,
+        "class": "" if grant is None or grant.client_class is None else grant.client_class.value,
     }
 
 
@@ -226,10 +239,17 @@ def _clients(scrape: Scrape) -> Iterator[dict[str, Any]]:
     from prometheus_client.parser import text_string_to_metric_families  # not by who may not read metrics
 
     figures: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    classes: dict[tuple[str, ...], str] = {}
+    gave_way: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for family in text_string_to_metric_families(scrape.text):
         for sample in family.samples:
             if sample.name in SHOWN:
-                figures[tuple(sample.labels[label] for label in CONTAINER)][sample.name] = sample.value
+                where = tuple(sample.labels[label] for label in CONTAINER)
+                figures[where][sample.name] = sample.value
+                classes.setdefault(where, "")
+                classes[where] = sample.labels.get("class") or classes[where]
+                if sample.name == GAVE_WAY:
+                    gave_way[where][sample.labels["protected"]] = round(sample.value, 1)
     for labels, values in figures.items():
         granted, limit = values.get(GRANTED), values.get(LIMIT)
         yield {
@@ -244,6 +264,9 @@ def _clients(scrape: Scrape) -> Iterator[dict[str, Any]]:
             "threadsGrantedPercent": round(values[THREADS] * 100) if THREADS in values else None,
             "attachedSeconds": int(values[ATTACHED]) if ATTACHED in values else None,
             "lastAttachedSeconds": int(values[LAST_ATTACHED]) if LAST_ATTACHED in values else None,
+            "class": classes[labels],
+            "activeSeconds": round(values[ACTIVE], 1) if ACTIVE in values else None,
+            "gaveWaySeconds": gave_way.get(labels),
         }
 
 
@@ -283,6 +306,9 @@ def _row(client: dict[str, Any], short: Mapping[str, Short], columns: Sequence[C
         f"{borrowed}Mi" if borrowed is not None else "",
         "/".join("-" if number is None else str(number) for number in (client["processes"], allowed)),
         f"{threads}%" if threads is not None else "",
+        client["class"],
+        f"{client['activeSeconds']:.0f}s" if client["activeSeconds"] is not None else "",
+        f"{sum(client['gaveWaySeconds'].values()):.0f}s" if client["gaveWaySeconds"] else "",
         _attached(client["attachedSeconds"], client["lastAttachedSeconds"]),
     )
     return tuple(cell for cell, column in zip(cells, CLIENTS, strict=True) if column in columns)

@@ -79,6 +79,9 @@ def _container(pod: GrantedPod, owner: Owner) -> Verdict:
             why = "its pod has several containers, and the pod's status does not show yet which of them it is"
             return AttachUndecided(AttachDenied(RefusedAttach.NO_GRANT, why, owner), starting=True)
         known = pod.containers[0]
+    if known.too_many_protected:
+        why = f"its container {known.name} is Protected, and this GPU has all protected clients that its share allows"
+        return AttachDenied(RefusedAttach.TOO_MANY_PROTECTED, why, owner, known.name)
     if known.grant is None:
         why = f"its container {known.name} holds no part of this GPU"
         return AttachDenied(RefusedAttach.NO_GRANT, why, owner, known.name)

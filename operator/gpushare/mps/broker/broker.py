@@ -49,12 +49,15 @@ from gpushare.mps.broker.connections import CONNECTIONS_OF_PROCESS, MAX_CONNECTI
 from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.kept_sockets import AttachSockets, UnderWay
 from gpushare.mps.broker.listener import AttachListener, ReadOwners
-from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of
+from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of, plain, send_now
 from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
 from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
 from gpushare.mps.files import ModelFiles
 from gpushare.mps.layout import GpuDir, gpu_dirs
+from gpushare.mps.pages.board import Board
+from gpushare.mps.pages.client_pages import ClientPages, Handed
+from gpushare.mps.pages.layout import MAPPED, PagesAnswer
 from gpushare.mps.terminations import TerminationFile, was_asked
 from gpushare.mps.wire import GpuGrants, QueuedKind, QueuedSocket, RefusedAttach
 from gpushare.process import procfs
@@ -79,6 +82,8 @@ _AWAY = (DaemonReason.SUPERVISOR_SILENT, DaemonReason.STARTING, DaemonReason.PEN
 RETRY_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 """Between two looks at whom the MPS server lists."""
+MAPPED_SECONDS = 2.0
+"""For a process that was handed pages to say that it has mapped them. It does so within a millisecond."""
 CLOSE_SECONDS = 6.0
 """The time for the attach under way when the broker ends."""
 
@@ -194,6 +199,9 @@ class Broker:
         self._look.set_result(None)
         self._attaching = asyncio.Lock()
         self._turns = Turns(gpu)
+        self._pages = ClientPages(settings.clock, time.monotonic_ns)
+        self._number = time.time_ns()
+        """Another one of each broker, for the board."""
         self._record = BrokerRecord(gpu, settings.clock, self._clients.living, settings.restarts)
         self._problems = LogOnChange(LOG)
         self._keeping: asyncio.Task[None] | None = None
@@ -219,6 +227,9 @@ class Broker:
             and time.monotonic() - self._looked_at >= self._settings.look_seconds
         ):
             self._look = asyncio.create_task(self._look_at_list())
+        self._pages.keep(self._clients.has_attached)
+        self._pages.read()
+        self._record.activity = self._pages.activity()
         self._record.listening = self._listener.is_open
         self._record.waited = self._listener.waited
         if self._keeping is None and self._listener.is_open and self._keeper != self._supervisor():
@@ -239,6 +250,7 @@ class Broker:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         self._turns.end_kept()
+        self._pages.close()
 
     async def _open(self) -> None:
         try:
@@ -248,14 +260,24 @@ class Broker:
             await self._places.restore()
             if self._record.restore():
                 self._restore_until = time.monotonic() + RESTORE_SECONDS
+                self._pages.restore((client.pid, client.started) for client in self._record.without_pages)
             sockets, taken = await self._take_sockets()
             self._listener.open(greeting, sockets, taken=taken)
             self._taken = None
+            self._open_board()
             self._record.problem = ""
             self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
             self._record.problem = f"the MPS daemon cannot be reached: {_text(error)}"
             self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
+
+    def _open_board(self) -> None:
+        """Without it nobody gets pages, and all else goes on."""
+        try:
+            self._pages.board = Board(self.gpu.board, self._number)
+            self._problems.clear("board")
+        except OSError as error:
+            self._problems.log("GPU %s: clients have no class: %s", self.gpu.uuid, error, key="board")
 
     async def _take_sockets(self) -> tuple[AttachSockets, bool]:
         """Once for each opening: what an earlier broker left under way goes on first, since the MPS server may wait for
@@ -295,6 +317,7 @@ class Broker:
         if held is not None:
             new = self._clients.add(_key(held), (queued.pid, queued.started))
             self._record.arrived(queued.pid, held.owner, held.container, new=new)
+            self._pages.attached((queued.pid, queued.started), held.grant)
         if sock is not None:
             with sock:
                 await farewell(sock)
@@ -343,6 +366,7 @@ class Broker:
                 if self._looked_at < self._restore_until:
                     await self._places.restore()
                 self._record.unattached = await self._places.unattached()
+                self._record.without_pages = self._places.named(self._pages.late(self._places.listed))
 
     def _hung_up_on(self, pid: int, refused: AttachDenied) -> None:
         self._record.refused(pid, refused)
@@ -379,6 +403,8 @@ class Broker:
                             await self._let_in(sock, peer, owners, replace(client, client=number), under_way)
                     case Request.STOPPING:
                         self._note_stopping(owners)
+                    case Request.PAGES | Request.BUSY as request:
+                        await self._answer(sock, peer, owners, request)
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
             except CommandRefusedError as error:
@@ -398,6 +424,41 @@ class Broker:
         held = self._held_by(owners)
         if held is not None:
             self._record.stopping(held.owner, held.container)
+
+    async def _answer(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], request: Request) -> None:
+        """Answers PAGES or BUSY, at once: the process may be in the midst of a launch. One to which they are nothing is
+        told so, and is no refusal.
+        """
+        handed = self._handed(sock, peer, owners, request)
+        try:
+            send_now(sock, handed.answer.encode(), (*handed.own, *handed.others))
+        except BlockingIOError:  # it does not read what it was sent before
+            return
+        finally:
+            for descriptor in handed.own:
+                os.close(descriptor)
+        if not handed.own or peer.started is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAPPED_SECONDS):
+                said = await plain(sock)
+            if said == MAPPED:
+                self._pages.mapped((peer.pid, peer.started))
+            elif said:
+                raise ProtocolError(f"after its pages it says {said[:16]!r}")
+
+    def _handed(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], request: Request) -> Handed:
+        held, nothing = self._held_by(owners), Handed(PagesAnswer())
+        if held is None or peer.started is None or not self._clients.has_attached(process := (peer.pid, peer.started)):
+            return nothing
+        try:
+            if has_ended(sock, peer, self._settings.peer_option):  # another one has its connection
+                return nothing
+        except OSError:
+            return nothing
+        if request is Request.BUSY:
+            return self._pages.show_busy(process, held.grant)
+        return self._pages.give(process, _key(held), held.grant)
 
     def _under_way(self) -> UnderWay:
         return self._taken[0].under_way if self._taken is not None else self._listener.under_way
@@ -476,6 +537,7 @@ class Broker:
                 if new and not attached:
                     self._clients.remove(place, process)
         self._record.arrived(peer.pid, owner, container, new=new)
+        self._pages.attached(process, admitted.grant)
 
     async def _check_not_ended(self, peer: Peer, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: the daemon was asked to end its contexts. It has replaced its program since."""

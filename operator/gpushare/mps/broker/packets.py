@@ -160,18 +160,18 @@ def has_hung_up(sock: socket.socket) -> bool:
         return True
 
 
+def send_now(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
+    """Sends one packet whole. BlockingIOError: not without waiting. OSError when the other side hung up."""
+    control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+    sock.sendmsg([data], control, socket.MSG_NOSIGNAL)
+
+
 async def send(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
-    """Sends one packet whole. OSError when the other side hung up."""
+    """The same as `send_now`, as soon as it can be."""
     loop = asyncio.get_running_loop()
     await _when_possible(
         lambda: send_now(sock, data, descriptors), partial(loop.add_writer, sock), partial(loop.remove_writer, sock)
     )
-
-
-def send_now(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:
-    """As `send`. BlockingIOError: there is no room for it yet."""
-    control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    sock.sendmsg([data], control, socket.MSG_NOSIGNAL)
 
 
 async def _when_possible(attempt: Callable[[], T], watch: Callable[..., object], unwatch: Callable[[], object]) -> T:

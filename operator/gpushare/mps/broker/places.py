@@ -9,6 +9,7 @@ Does not guarantee that the PIDs of the list are true: a process in a PID namesp
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 
 from gpushare.mps.attach_protocol import ProtocolError
@@ -66,6 +67,8 @@ class Places:
         self._container_of = container_of
         self._read_owner = read_owner
         self._suspects: frozenset[Identity] = frozenset()
+        self.listed: frozenset[Identity] = frozenset()
+        """Whom the server listed at the last call of `unattached`."""
 
     def check_attached(self, peer: Identity, container: Container, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: too many processes of its container have attached. NoTurnError: one of them held up all
@@ -106,16 +109,20 @@ class Places:
         """Whom the server lists in two calls, one after the other, and who never attached. OSError, ProtocolError,
         TimeoutError.
         """
-        listed = [process for process, _ in identified(await self._daemon.contexts())]
-        never = frozenset(process for process in listed if not self._clients.has_attached(process))
+        self.listed = frozenset(process for process, _ in identified(await self._daemon.contexts()))
+        never = frozenset(process for process in self.listed if not self._clients.has_attached(process))
         before, self._suspects = self._suspects, never
-        return [self._named(process) for process in sorted(never & before)][:MAX_UNATTACHED]
+        return self.named(sorted(never & before))
 
     async def restore(self) -> None:
         """Takes whom the server lists for clients that have attached. OSError, ProtocolError, TimeoutError."""
         contexts = await self._daemon.contexts()
         running = ((self._container_of(pid), pid) for pid in contexts)
         self._clients.restore((container, pid) for container, pid in running if container is not None)
+
+    def named(self, processes: Iterable[Identity]) -> list[UnattachedClient]:
+        """As many of them as the agent is told."""
+        return [self._named(process) for process in islice(processes, MAX_UNATTACHED)]
 
     def _named(self, process: Identity) -> UnattachedClient:
         owner = self._read_owner(process[0])

@@ -1,4 +1,5 @@
-"""What the broker tells the agent of one GPU: broker.json, written when it changed and at least every 2 s.
+"""What the broker tells the agent of one GPU: broker.json, written at least every 2 s, and when more than clients'
+activity changed.
 
 When a client arrived is kept as long as it lives, also by the next broker; of those that have ended the latest are
 kept, as far as there is room.
@@ -20,6 +21,7 @@ from gpushare.mps.wire import (
     Arrival,
     AttachRefusal,
     BrokerState,
+    ClientActivity,
     RefusedAttach,
     StoppingContainer,
     UnattachedClient,
@@ -56,6 +58,8 @@ class BrokerRecord:
         self.waited = 0
         self._restarts = restarts
         self.unattached: list[UnattachedClient] = []
+        self.without_pages: list[UnattachedClient] = []
+        self.activity: list[ClientActivity] = []
         self._gpu = gpu
         self._clock = clock
         self._living = living
@@ -74,8 +78,8 @@ class BrokerRecord:
         self._problems = LogOnChange(LOG)
 
     def restore(self) -> bool:
-        """Takes over from the broker before this one, once: the arrivals of clients that live. False: there was none,
-        or that was done before.
+        """Takes over from the broker before this one, once: the arrivals of clients that live, and who had asked for no
+        pages. False: there was none, or that was done before.
         """
         if self._restored:
             return False
@@ -87,6 +91,7 @@ class BrokerRecord:
             # A PID that was given to a later process is not the one that arrived.
             known = [arrival for arrival in before.arrivals if arrival.pid in living]
             self._arrivals = [arrival for arrival in known if arrival.at * TICKS_PER_SECOND >= living[arrival.pid]]
+            self.without_pages = before.without_pages
         return not read.absent
 
     def arrived(self, pid: int, owner: Owner, container: str, *, new: bool) -> None:
@@ -172,6 +177,8 @@ class BrokerRecord:
             refusals=list(self._refusals.values()),
             stopping=list(self._stopping.values()),
             unattached=self.unattached,
+            without_pages=self.without_pages,
+            activity=self.activity,
         )
         if not self._is_due(state):
             return
@@ -187,4 +194,4 @@ class BrokerRecord:
         before = self._written
         if before is None or state.heartbeat - before.heartbeat >= WRITE_SECONDS:
             return True
-        return state != replace(before, heartbeat=state.heartbeat)
+        return state != replace(before, heartbeat=state.heartbeat, activity=state.activity)

@@ -244,7 +244,6 @@ class GpuSupervisor:
         self._state = replace(state, defaults=None, defaults_written=observed.desired)
         self._v2.set_default_threads(observed.desired.threads)
         self._v2.set_default_memory(observed.desired.memory_mib)
-        self._v2.set_default_priority(observed.desired.priority)
         return self._state
 
     def _start_server(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
@@ -264,9 +263,7 @@ class GpuSupervisor:
         self._state = replace(state, server_limits=None, server_limits_written=observed.desired)
         with self._server_limits:
             limits = observed.desired
-            self._gatherer.control.write_server_limits(
-                observed.server.pid, limits.threads, limits.memory_mib, limits.priority
-            )
+            self._gatherer.control.write_server_limits(observed.server.pid, limits.threads, limits.memory_mib)
         return self._state
 
     def _renew_link(self, _: DaemonObservation, state: SupervisorState) -> SupervisorState:

@@ -19,23 +19,14 @@ _NEW = ".namespace.new"
 
 def covers(limits: DaemonLimits, shown: MpsNamespace) -> bool:
     """Tells whether a namespace gives no more than these limits."""
-    return (
-        shown.threads <= limits.threads
-        and shown.memory_mib is not None
-        and shown.memory_mib <= limits.memory_mib
-        and shown.priority >= limits.priority
-    )
+    return shown.threads <= limits.threads and shown.memory_mib is not None and shown.memory_mib <= limits.memory_mib
 
 
 def agrees(limits: DaemonLimits, shown: MpsNamespace) -> bool:
     """Tells whether a namespace has these limits. The documentation does not say how one is rounded; v2 shows whole
     GiB from 1 GiB on.
     """
-    return (
-        shown.threads == limits.threads
-        and shown.memory_mib in (limits.memory_mib, shown_mib(limits.memory_mib))
-        and shown.priority == limits.priority
-    )
+    return shown.threads == limits.threads and shown.memory_mib in (limits.memory_mib, shown_mib(limits.memory_mib))
 
 
 class Namespaces:
@@ -58,7 +49,6 @@ class Namespaces:
         limits = DaemonLimits(
             threads=min(request.threads, ceiling.threads),
             memory_mib=min(request.memory_mib, ceiling.memory_mib),
-            priority=ceiling.priority,
         )
         if self._prepared.get(name) != limits:
             self._prepared.pop(name, None)
@@ -76,7 +66,7 @@ class Namespaces:
             self._control.create_namespace(name)
         if name not in known or not agrees(limits, known[name]):
             with suppress(RefusedError):  # what it shows then decides
-                self._control.set_namespace(name, limits.threads, limits.memory_mib, limits.priority)
+                self._control.set_namespace(name, limits.threads, limits.memory_mib)
         shown = self._control.namespaces().get(name)
         if shown is None or not (agrees(limits, shown) or covers(limits, shown)):
             raise RefusedError(f"namespace set {name}", f"it shows {shown} where {limits} are wanted")

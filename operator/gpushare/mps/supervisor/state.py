@@ -17,26 +17,20 @@ FAULT_REASONS = (DaemonReason.FAULTED, DaemonReason.SERVER_CONTEXT_LOST)
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Limits as daemon or server show them: percent, MiB (floored, see `shown_mib`; None: no limit), priority.
-
-    A server shows no priority; its clients get the daemon's default.
-    """
+    """Limits as daemon or server show them: percent, MiB (floored, see `shown_mib`; None: no limit)."""
 
     threads: float
     memory_mib: int | None
-    priority: int | None = None
 
     def agrees(self, desired: DaemonLimits) -> bool:
-        return (
-            self.threads == desired.threads
-            and self.memory_mib in (shown_mib(desired.memory_mib), desired.memory_mib)
-            and self.priority in (None, desired.priority)
+        return self.threads == desired.threads and self.memory_mib in (
+            shown_mib(desired.memory_mib),
+            desired.memory_mib,
         )
 
     def __str__(self) -> str:
         memory = "no memory limit" if self.memory_mib is None else f"{self.memory_mib} MiB"
-        priority = "" if self.priority is None else f", priority {self.priority}"
-        return f"{self.threads:g} %, {memory}{priority}"
+        return f"{self.threads:g} %, {memory}"
 
 
 @dataclass(frozen=True, slots=True)

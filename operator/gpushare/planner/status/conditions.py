@@ -338,8 +338,7 @@ def _silence(silent: HeldGpus) -> str:
 
 
 def _limits(value: Limits) -> str:
-    below = ", priority BelowNormal" if value.priority else ""
-    return f"{value.threads}% of the SMs and {value.memory_mib}Mi per process{below}"
+    return f"{value.threads}% of the SMs and {value.memory_mib}Mi per process"
 
 
 def _verdict(kind: ConditionType, holds: bool, reason: ShareReason, message: str) -> RefusalVerdict:

@@ -37,7 +37,7 @@ SLOTS = 4
 SERVED = {"cpu": "8", "memory": "32Gi", "pods": "110"}
 UNNOTICED = {"key": "status-taint.cluster-autoscaler.kubernetes.io/control", "effect": "NoSchedule"}
 TAINT = {"key": STARTUP_TAINTS[1], "effect": "NoSchedule"}
-LIMITS = {"threads": 25, "memoryMib": 16384, "priority": 0}
+LIMITS = {"threads": 25, "memoryMib": 16384}
 SPEC: dict[str, Any] = {
     "nodeSelector": {"matchLabels": {GROUP_LABEL: GROUP}},
     "clients": {"perGpu": SLOTS, "threads": {"default": 25, "max": 25}, "memory": {"default": "16Gi"}},

@@ -22,7 +22,7 @@ class Node:
         self.now = 0.0
         self.used: set[tuple[str, str]] | None = set()
         self.claims = PreparedClaims(directory)
-        part = PreparedPart("GPU-0", "gpu", "n", "gpu-0", "", Grant("a", 10, 2048, 1, 0))
+        part = PreparedPart("GPU-0", "gpu", "n", "gpu-0", "", Grant("a", 10, 2048, 1))
         self.claims.add(PreparedClaim(UID, "ns", "c", (part,)))
         self.gone = GoneClaims(self.kube, self.claims, lambda: self.used, self.claims.remove, lambda: self.now)  # type: ignore[arg-type]
 

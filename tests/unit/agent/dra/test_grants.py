@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpushare.agent.dra.allocation import ClaimRefused, allocation
 from gpushare.agent.dra.grants import check_share, granted
+from gpushare.api.client_class import ClientClass
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import Grant
 from tests.unit.agent.dra.objects import UID, claim, container, pod, result, share, slot_pod
@@ -17,12 +18,12 @@ CLAIM = allocation(claim(), UID, "n")
 
 
 def with_environment(threads: int, memory_mib: int, name: str = "a") -> dict[str, Any]:
-    return slot_pod({"app": client_environment(Grant(name, threads, memory_mib, 1, 0), None)})
+    return slot_pod({"app": client_environment(Grant(name, threads, memory_mib, 1), None)})
 
 
-def test_a_claim_grants_its_allocation_and_the_shares_priority() -> None:
-    clients = {"perGpu": 8, "processes": 2, "priority": "BelowNormal", "memory": {"default": "4Gi"}}
-    assert granted(CLAIM, CLAIM.parts[0], share(clients=clients), pod()) == Grant("a", 10, 2048, 2, 1)
+def test_a_claim_grants_its_allocation_and_the_shares_processes() -> None:
+    clients = {"perGpu": 8, "processes": 2, "memory": {"default": "4Gi"}}
+    assert granted(CLAIM, CLAIM.parts[0], share(clients=clients), pod()) == Grant("a", 10, 2048, 2)
 
 
 @given(st.integers(1, 60), st.integers(64, 65536))
@@ -33,7 +34,7 @@ def test_a_slots_annotations_lower_its_claim_and_never_raise_it(threads: int, me
 
 def test_variables_of_another_share_or_of_a_claims_pod_count_for_nothing() -> None:
     assert granted(SLOTS, SLOTS.parts[0], share(), with_environment(1, 512, "b")).threads == 10
-    own = container(env=client_environment(Grant("a", 1, 512, 1, 0), None))
+    own = container(env=client_environment(Grant("a", 1, 512, 1), None))
     assert granted(CLAIM, CLAIM.parts[0], share(), pod(own)).threads == 10
 
 
@@ -74,3 +75,33 @@ def test_a_claim_whose_limit_the_share_allows_no_more_is_refused() -> None:
     less = {**LENDING, "memory": {"default": "4Gi", "limits": {"max": "7Gi", "overcommitPercent": 200}}}
     with pytest.raises(ClaimRefused, match="8Gi of memory, 6Gi of it to borrow, and GpuShare"):
         granted(own, own.parts[0], share(clients=less), pod())
+
+
+CLASSES = {"perGpu": 8, "memory": {"default": "4Gi"}, "classes": {"protected": {"namespaces": ["web"]}}}
+BATCH = {"name": "batch", "threads": 10, "memory": "2Gi", "class": "BestEffort"}
+
+
+def of_size(name: str) -> Any:
+    body = claim()
+    device_class = {"exactly": {"deviceClassName": f"{name}.a.gpushare.dev"}}
+    body["spec"] = {"devices": {"requests": [{"name": "gpu", **device_class}]}}
+    return allocation(body, UID, "n")
+
+
+def test_a_claims_class_is_its_sizes_unless_its_pod_names_another() -> None:
+    own, classes = of_size("batch"), share(clients=CLASSES, sizes=[BATCH])
+    grant = granted(own, own.parts[0], classes, pod())
+    assert (grant.client_class, grant.threads_beside_protected) == (ClientClass.BEST_EFFORT, 50)
+    named = pod()
+    named["metadata"]["annotations"] = {"gpushare.dev/class": "Normal"}
+    grant = granted(own, own.parts[0], classes, named)
+    assert (grant.client_class, grant.threads_beside_protected) == (ClientClass.NORMAL, 0)
+    assert granted(CLAIM, CLAIM.parts[0], classes, pod()).client_class is ClientClass.NORMAL
+    assert granted(CLAIM, CLAIM.parts[0], share(), pod()).client_class is None
+
+
+def test_a_claims_pod_that_may_not_be_protected_is_refused() -> None:
+    named = pod()
+    named["metadata"]["annotations"] = {"gpushare.dev/class": "Protected"}
+    with pytest.raises(ClaimRefused, match=r'pod p: metadata.*"Protected" is not for namespace "ns"'):
+        granted(CLAIM, CLAIM.parts[0], share(clients=CLASSES), named)

@@ -22,7 +22,7 @@ def prepared(*parts: PreparedPart, uid: str = UID) -> PreparedClaim:
 
 
 def part(request: str = "gpu", threads: int = 10, memory_mib: int = 2048, processes: int = 1) -> PreparedPart:
-    return PreparedPart("GPU-0", request, "n", "gpu-0", f"id-{request}", Grant("a", threads, memory_mib, processes, 0))
+    return PreparedPart("GPU-0", request, "n", "gpu-0", f"id-{request}", Grant("a", threads, memory_mib, processes))
 
 
 @given(st.integers(1, 100), st.integers(64, 200_000), st.integers(1, 4))

@@ -39,7 +39,7 @@ class Hooks:
     async def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
         if name == "bad":
             raise ClaimRefused(f"ResourceClaim {namespace}/bad is not for us")
-        part = PreparedPart("GPU-0", "gpu", "n", "gpu-0", "share-1", Grant("a", 10, 2048, 1, 0))
+        part = PreparedPart("GPU-0", "gpu", "n", "gpu-0", "share-1", Grant("a", 10, 2048, 1))
         return PreparedClaim(uid, namespace, name, (part,))
 
     def unprepare(self, uid: str) -> None:

@@ -68,7 +68,7 @@ def test_containers_may_use_what_they_see_of_the_nodes_files_and_no_more(tmp_pat
     image.mkdir()
     for soname in SONAMES:
         (image / soname).touch()
-    delivered = FrontLibraries(image, fronts, labelled.append).delivered()
+    delivered = FrontLibraries(image, fronts, labelled.append).delivered(shows_grant=True, has_classes=False)
     assert labelled == [directory.attach, Path(delivered[SONAMES[0]]).parent]
 
 

@@ -7,7 +7,7 @@ import pytest
 from gpushare.agent.gpus import devices
 from gpushare.agent.gpus.driver import DriverFiles
 from gpushare.agent.gpus.edits import ContainerEdits
-from gpushare.agent.gpus.fronts import SONAMES, FrontLibraries, PreStopProgram
+from gpushare.agent.gpus.fronts import CLASSES, SONAMES, FrontLibraries, PreStopProgram
 from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.settings import AgentSettings
 from gpushare.api import names
@@ -57,6 +57,13 @@ def test_a_front_lies_in_the_place_of_the_drivers_library(folder: str) -> None:
     }
 
 
+def test_triton_links_with_the_drivers_own_library() -> None:
+    """What it links has the driver's library as its dependency by the SONAME, and finds the front by that name."""
+    edits = devices.client_edits(0, "/c", DRIVER, FRONTS)
+    linked = in_container(edits, edits.env["TRITON_LIBCUDA_PATH"])
+    assert linked["libcuda.so.1"] == linked["libcuda.so"] == f"{REAL}/libcuda.so.580.1"
+
+
 def test_a_driver_without_nvml_gets_no_front_for_it() -> None:
     driver = DriverFiles({"libcuda.so.1": f"{REAL}/libcuda.so.580.1"}, {})
     found = in_container(devices.client_edits(0, "/c", driver, FRONTS), "/usr/lib64")
@@ -69,43 +76,68 @@ def test_a_process_may_have_all_of_the_part_that_it_sees() -> None:
 
 
 def test_what_is_delivered_is_what_the_image_has_and_readable_by_all(tmp_path: Path) -> None:
-    found = FrontLibraries(image(tmp_path / "image"), tmp_path / "node").delivered()
+    found = FrontLibraries(image(tmp_path / "image"), tmp_path / "node").delivered(shows_grant=True, has_classes=False)
     assert {soname: Path(path).read_text() for soname, path in found.items()} == {it: f"new {it}" for it in SONAMES}
     for path in map(Path, found.values()):
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o644, 0o755)
 
 
 def test_another_version_has_another_place_and_the_old_one_stays(tmp_path: Path) -> None:
-    before = FrontLibraries(image(tmp_path / "image", "old"), tmp_path / "node").delivered()
-    after = FrontLibraries(image(tmp_path / "image", "new"), tmp_path / "node").delivered()
+    before = FrontLibraries(image(tmp_path / "image", "old"), tmp_path / "node").delivered(
+        shows_grant=True, has_classes=False
+    )
+    after = FrontLibraries(image(tmp_path / "image", "new"), tmp_path / "node").delivered(
+        shows_grant=True, has_classes=False
+    )
     assert not set(before.values()) & set(after.values())
     assert Path(before["libcuda.so.1"]).read_text() == "old libcuda.so.1"
 
 
 def test_what_is_there_is_not_written_again_and_what_is_torn_or_gone_is(tmp_path: Path) -> None:
     fronts = FrontLibraries(image(tmp_path / "image"), tmp_path / "node")
-    path = Path(fronts.delivered()["libcuda.so.1"])
+    path = Path(fronts.delivered(shows_grant=True, has_classes=False)["libcuda.so.1"])
     inode = path.stat().st_ino
     assert (
-        Path(FrontLibraries(tmp_path / "image", tmp_path / "node").delivered()["libcuda.so.1"]).stat().st_ino == inode
+        Path(
+            FrontLibraries(tmp_path / "image", tmp_path / "node").delivered(shows_grant=True, has_classes=False)[
+                "libcuda.so.1"
+            ]
+        )
+        .stat()
+        .st_ino
+        == inode
     )
     path.write_text("")
-    FrontLibraries(tmp_path / "image", tmp_path / "node").delivered()
+    FrontLibraries(tmp_path / "image", tmp_path / "node").delivered(shows_grant=True, has_classes=False)
     assert path.read_text() == "new libcuda.so.1"
     path.unlink()
-    assert fronts.delivered()["libcuda.so.1"] == str(path)
+    assert fronts.delivered(shows_grant=True, has_classes=False)["libcuda.so.1"] == str(path)
     assert path.is_file()
 
 
 def test_a_version_goes_once_no_cdi_spec_names_it(tmp_path: Path) -> None:
-    before = FrontLibraries(image(tmp_path / "image", "old"), tmp_path / "node").delivered()
+    before = FrontLibraries(image(tmp_path / "image", "old"), tmp_path / "node").delivered(
+        shows_grant=True, has_classes=False
+    )
     fronts = FrontLibraries(image(tmp_path / "image", "new"), tmp_path / "node")
-    fronts.delivered()
+    fronts.delivered(shows_grant=True, has_classes=False)
     fronts.remove_unused(f'"hostPath": "{before["libcuda.so.1"]}"')
     assert [path.name for path in (tmp_path / "node").iterdir()] == [Path(before["libcuda.so.1"]).parent.name]
     fronts.remove_unused("")
     assert list((tmp_path / "node").iterdir()) == []
-    assert Path(fronts.delivered()["libcuda.so.1"]).is_file()
+    assert Path(fronts.delivered(shows_grant=True, has_classes=False)["libcuda.so.1"]).is_file()
+
+
+def test_a_share_with_classes_has_the_library_that_launches_pass(tmp_path: Path) -> None:
+    source = image(tmp_path / "image")
+    (source / CLASSES).write_text("new classes")
+    fronts = FrontLibraries(source, tmp_path / "node")
+    for shows_grant in (False, True):
+        found = fronts.delivered(shows_grant=shows_grant, has_classes=True)
+        assert Path(found["libcuda.so.1"]).read_text() == "new classes"
+        assert ("libnvidia-ml.so.1" in found) is shows_grant
+    assert fronts.delivered(shows_grant=False, has_classes=False) == {}
+    assert Path(fronts.delivered(shows_grant=True, has_classes=False)["libcuda.so.1"]).read_text() == "new libcuda.so.1"
 
 
 def test_nothing_is_removed_where_nothing_was_delivered(tmp_path: Path) -> None:
@@ -115,7 +147,7 @@ def test_nothing_is_removed_where_nothing_was_delivered(tmp_path: Path) -> None:
 
 def test_an_image_without_them_says_which_file_is_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"image/libcuda\.so\.1"):
-        FrontLibraries(tmp_path / "image", tmp_path / "node").delivered()
+        FrontLibraries(tmp_path / "image", tmp_path / "node").delivered(shows_grant=True, has_classes=False)
     assert not (tmp_path / "node").exists()
 
 

@@ -9,7 +9,7 @@ from gpushare.grant.model import Grant
 from tests.unit.agent.observed_pods import UUID, process, uid, usage
 
 WALL = "2026-01-01T00:00:00Z"
-GRANT = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
+GRANT = Grant("a", 25, 8192, 1, burst_mib=16384)
 CLEAR_SECONDS = 10.0
 
 

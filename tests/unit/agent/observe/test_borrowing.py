@@ -26,9 +26,9 @@ from gpushare.grant.model import Grant
 from tests.unit.agent.observed_pods import UUID, container_id, process, uid, usage
 
 GPU_MIB = 80_000
-GRANT = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
+GRANT = Grant("a", 25, 8192, 1, burst_mib=16384)
 """Reserved 8 GiB, at most 24 GiB."""
-PLAIN = Grant("a", 25, 8192, 1, 0)
+PLAIN = Grant("a", 25, 8192, 1)
 TERMINATE = Policy(terminates=True, grace=30.0)
 AUDIT = Policy(terminates=False, grace=30.0)
 

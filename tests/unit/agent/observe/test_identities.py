@@ -114,6 +114,27 @@ def test_an_honest_container_has_no_finding(listed: Usage, contexts: dict[int, i
         pytest.param(
             usage(CLIENT, CHILD),
             {1: 1, 2: 1},
+            {"without_pages": frozenset({(2, 2), (7, 7)})},
+            [("ClassNotTaken", 0, 1, [2, 1], [])],
+            id="one that gives way to nobody; all of the container are to be ended",
+        ),
+        pytest.param(
+            usage(CLIENT, CHILD),
+            {1: 1, 2: 1},
+            {"without_pages": frozenset({(2, 2)}), "without_library": frozenset({(2, 2)})},
+            [("ClassNotTaken", 0, 1, [], [])],
+            id="one whose container was started without the library is not to blame",
+        ),
+        pytest.param(
+            usage(CLIENT, by_default=True),
+            {1: 1},
+            {"without_pages": frozenset({(1, 1)})},
+            [("ClassNotTaken", 0, 1, [], [])],
+            id="one whose grant is only assumed gives way to nobody",
+        ),
+        pytest.param(
+            usage(CLIENT, CHILD),
+            {1: 1, 2: 1},
             {"unattached": frozenset({(2, 1), (3, 3)})},
             [],
             id="a later process has the PID of one that never attached",

@@ -17,6 +17,7 @@ from gpushare.agent.observe.mounts import (
     Start,
     running_containers,
     scan,
+    sees_library,
     start_of,
 )
 from gpushare.process.bounded_read import reading_until
@@ -279,3 +280,20 @@ def test_a_container_is_blamed_by_nothing_but_the_runtimes_own_view(
 def test_no_line_of_mountinfo_is_an_error(text: list[bytes]) -> None:
     assert scan(text, "/run/gpushare/mps") == (False, False)
     assert scan([*text, MOUNT.encode()], "/run/gpushare/mps")[0]
+
+
+@pytest.mark.parametrize(
+    ("mountinfo", "sees"),
+    [
+        (ROOT + MOUNT, False),
+        (ROOT + "1102 1043 0:24 /d /usr/lib64/gpushare-libcuda.so.1 ro - tmpfs tmpfs rw\n", True),
+        (ROOT + "1102 1043 0:24 /gpushare-libcuda.so.1 /usr/lib64/libcuda.so.1 ro - tmpfs tmpfs rw\n", False),
+        ("torn", False),
+        (None, False),
+    ],
+)
+def test_a_container_with_a_front_library_is_told_by_its_mounts(
+    tmp_path: Path, mountinfo: str | None, sees: bool
+) -> None:
+    Node(tmp_path).in_container(7, mountinfo)
+    assert sees_library(7, tmp_path) is sees

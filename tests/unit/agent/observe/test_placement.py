@@ -60,7 +60,7 @@ def test_a_restarted_agent_repeats_nothing_and_leaves_out_nothing() -> None:
 
 
 def test_a_claims_grant_is_that_of_the_claim() -> None:
-    claims = {("team", "pod-1", "app"): Grant("a", 7, 1024, 1, 0)}
+    claims = {("team", "pod-1", "app"): Grant("a", 7, 1024, 1)}
     pods = {uid(1): pod(1, container(share=None, grant=None))}
     (event,) = looked(Placements(BEGAN), part(), pods=pods, claims=claims)
     assert "got 7% of the SMs, 1Gi of memory and 1 process on" in event.note

@@ -70,7 +70,7 @@ def test_a_sidecar_with_a_slot_is_found_among_the_init_containers() -> None:
 
 
 def test_a_claim_grants_what_it_was_prepared_with_and_no_variable_does() -> None:
-    small = Grant("a", 5, 1024, 1, 0)
+    small = Grant("a", 5, 1024, 1)
     (found,) = usages([process(11)], pod(1, container(share=None)), claimed={("team", "pod-1", "app"): small})
     assert (found.slot, found.grant, found.by_default) == (True, small, False)
     (slot,) = usages([process(11)], pod(1, container()), claimed={("team", "pod-1", "app"): small})
@@ -79,7 +79,7 @@ def test_a_claim_grants_what_it_was_prepared_with_and_no_variable_does() -> None
 
 def test_a_claim_of_another_container_pod_or_share_grants_nothing() -> None:
     for name, held in [("other", "a"), ("app", "b")]:
-        claimed = {("team", "pod-1", name): Grant(held, 5, 1024, 1, 0), ("team", "pod-2", "app"): GRANT}
+        claimed = {("team", "pod-1", name): Grant(held, 5, 1024, 1), ("team", "pod-2", "app"): GRANT}
         (found,) = usages([process(11)], pod(1, container(share=None)), claimed=claimed)
         assert (found.slot, found.grant) == (False, None)
 
@@ -90,12 +90,12 @@ def test_an_environment_without_a_slot_grants_nothing() -> None:
 
 
 def test_a_slot_of_another_share_grants_nothing_here() -> None:
-    (found,) = usages([process(11)], pod(1, container(share="b", grant=Grant("b", 25, 8192, 1, 0))))
+    (found,) = usages([process(11)], pod(1, container(share="b", grant=Grant("b", 25, 8192, 1))))
     assert (found.slot, found.grant) == (False, None)
 
 
 @pytest.mark.parametrize(
-    "grant", [None, Grant("b", 25, 8192, 1, 0)], ids=["no grant in the pod", "a grant of another share"]
+    "grant", [None, Grant("b", 25, 8192, 1)], ids=["no grant in the pod", "a grant of another share"]
 )
 def test_a_pod_that_the_webhook_missed_has_the_shares_default(grant: Grant | None) -> None:
     (found,) = usages([process(11)], pod(1, container(grant=grant)))

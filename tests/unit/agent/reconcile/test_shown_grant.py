@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from gpushare.agent.gpus.fronts import SONAMES
+from gpushare.agent.gpus.fronts import CLASSES, SONAMES
 from gpushare.kube.client import GPU_SHARES
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 
@@ -16,8 +16,8 @@ def show(node: FakeNode, reported_total: str = "Grant") -> None:
 
 def has_fronts(node: FakeNode) -> None:
     node.fronts.mkdir()
-    for soname in SONAMES:
-        (node.fronts / soname).write_text(soname)
+    for name in (*SONAMES, CLASSES):
+        (node.fronts / name).write_text(name)
 
 
 def variables(node: FakeNode) -> dict[str, str]:
@@ -31,6 +31,10 @@ def variables(node: FakeNode) -> dict[str, str]:
 
 def shown(node: FakeNode) -> bool:
     return variables(node).get("GPUSHARE_GPU") == "GPU-0"
+
+
+def classify(node: FakeNode) -> None:
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": {**SHARE["spec"]["clients"], "classes": {}}}})
 
 
 def delivered(node: FakeNode) -> list[str]:
@@ -50,7 +54,7 @@ async def test_the_option_is_in_force_for_the_next_container_at_any_time(node: F
     show(node)
     await node.until(lambda: shown(node))
     assert variables(node)["GPUSHARE_MEMORY_FRACTION"] == "1.0000"
-    assert delivered(node) == sorted(SONAMES)
+    assert delivered(node) == sorted([*SONAMES, CLASSES])
     show(node, "Device")
     await node.until(lambda: variables(node) and not shown(node))
     assert "GPUSHARE_MEMORY_FRACTION" not in variables(node), "the pod's own counts again"
@@ -77,10 +81,10 @@ async def test_what_the_agent_before_delivered_stays_until_no_cdi_spec_names_it(
     await node.stop()
     node.start()
     await node.ticks(2)
-    assert delivered(node) == sorted(SONAMES)
+    assert delivered(node) == sorted([*SONAMES, CLASSES])
     show(node, "Device")
     await node.until(lambda: variables(node) and not shown(node))
-    assert delivered(node) == sorted(SONAMES), "a container may just be starting by the spec of before"
+    assert delivered(node) == sorted([*SONAMES, CLASSES]), "a container may just be starting by the spec of before"
     await node.stop()
     node.start()
     await node.until(lambda: delivered(node) == [])
@@ -94,6 +98,30 @@ async def test_without_the_libraries_the_gpu_takes_no_client_and_says_why(node: 
     assert (node.daemon()["reason"], node.daemon()["ready"]) == ("GateNotOpen", False)
     has_fronts(node)
     await node.until(lambda: node.daemon().get("ready") and shown(node))
+
+
+async def test_a_share_with_classes_has_their_library_and_shows_no_grant(node: FakeNode) -> None:
+    has_fronts(node)
+    classify(node)
+    await node.serving()
+    await node.until(lambda: CLASSES in delivered(node))
+    assert read_wanted(node).has_classes
+    assert "GPUSHARE_GPU" not in variables(node)
+    await node.stop()
+    node.kube.remove(GPU_SHARES, "a")
+    node.start()
+    await node.until(lambda: CLASSES in delivered(node))
+    await node.ticks(2)
+    assert read_wanted(node).has_classes
+
+
+async def test_a_node_without_cdi_gives_no_class_and_says_so(node: FakeNode) -> None:
+    await node.stop()
+    node.start(cdi="Never")
+    classify(node)
+    await node.serving()
+    await node.until(lambda: "no client has a class" in node.daemon().get("message", ""))
+    assert not [mount for mount in node.kubelet.edits(["GPU-0::1"]).mounts if CLASSES in mount.host_path]
 
 
 async def test_a_node_without_cdi_shows_the_whole_gpu_and_says_so(node: FakeNode) -> None:

@@ -11,6 +11,7 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from gpushare.agent.gpus.view import GpuView
+from gpushare.agent.observe.activity import ContainerActivity
 from gpushare.agent.observe.borrowing import Shortage
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading, Usage
@@ -138,8 +139,24 @@ def test_a_nodes_metrics_are_in_base_units(name: str, labels: dict[str, str], ex
     assert value(exported, name, labels) == expected
 
 
+def test_what_clients_with_a_class_did_is_counted() -> None:
+    where = ("team", "pod-1", "app", "a", UUID)
+    did = ContainerActivity(where, "BestEffort", 500, 12.5, 70.0, 0.004, {"team/pod-2": 3.0, "": 1.0})
+    exported = series(snapshot(activity=[did]))
+    classed = APP | {"class": "BestEffort"}
+    assert value(exported, "container_active_seconds", classed) == 12.5
+    assert value(exported, "container_launches", classed) == 500
+    assert value(exported, "container_last_launch_seconds", classed) == 30
+    assert value(exported, "container_longest_kernel_seconds", classed) == 0.004
+    assert value(exported, "container_gave_way_seconds", APP | {"protected": "team/pod-2"}) == 3
+    assert value(exported, "container_gave_way_seconds", APP | {"protected": ""}) == 1
+    quiet = series(snapshot(activity=[replace(did, last_launch=None, longest=0.0)]))
+    assert value(quiet, "container_last_launch_seconds", classed) is None
+    assert value(quiet, "container_longest_kernel_seconds", classed) is None
+
+
 def test_a_borrowers_limit_and_loan_are_shown_and_what_the_gpu_lacks() -> None:
-    grant = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
+    grant = Grant("a", 25, 8192, 1, burst_mib=16384)
     listed = Borrower(
         uuid=UUID, share="a", namespace="team", pod="pod-1", pod_uid=uid(1), container="app", reserved_mib=8192,
         limit_mib=24576, observed_mib=9000, since="2026-01-01T00:00:00Z",

@@ -26,7 +26,7 @@ from tests.unit.agent.observed_pods import UUID, container_id, process, uid, usa
 from tests.unit.agent.terminate.settled import settle
 
 GPU_MIB = 80_000
-GRANT = Grant("a", 25, 8192, 1, 0, burst_mib=16384)
+GRANT = Grant("a", 25, 8192, 1, burst_mib=16384)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -82,8 +82,16 @@ def test_figures_are_those_of_the_agent() -> None:
     assert row["utilization"] == 50
     assert row["clients"] == [
         {"namespace": "ml", "pod": "app", "container": "main", "share": "inference", "used": 1024, "granted": 2048,
-         "limit": None, "borrowed": None, "processes": 1, "allowed": None, "threads": 25}
+         "limit": None, "borrowed": None, "processes": 1, "allowed": None, "threads": 25, "class": "",
+         "active": None}
     ]  # fmt: skip
+
+
+def test_figures_have_a_clients_class_and_active_time() -> None:
+    labels = 'namespace="ml",pod="app",container="main",share="inference",uuid="GPU-a",class="BestEffort"'
+    more = f"gpushare_container_active_seconds_total{{{labels}}} 12.4\n"
+    (client,) = FigureHistory().rows("n1", metrics() + more, 1000.0)["figures/GPU-a"]["clients"]
+    assert (client["class"], client["active"], client["used"]) == ("BestEffort", 12, 1024)
 
 
 def test_figures_say_who_borrows_and_what_is_left_on_the_gpu() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpushare.kubectl.views.check import Facts, check
 from gpushare.kubectl.views.metrics_access import MetricsAccess
 from gpushare.kubectl.wrong import WrongInputError
-from tests.unit.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, shown
+from tests.unit.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, share, shown
 
 NO_MPS = {
     **SILENT,
@@ -69,6 +69,14 @@ def test_a_node_whose_daemons_speak_what_is_unproven_says_so(protocol: str, told
     daemon = {"uuid": "GPU-0", "share": "inference", "protocol": protocol}
     facts = replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", daemons=[daemon])})
     assert ("MPS daemons speak v3, which is untested on hardware" in shown(check(facts, "n1"))) is told
+
+
+def test_a_share_whose_clients_may_starve_each_other_gets_a_warning() -> None:
+    clients = {"perGpu": 8, "memory": {"default": "8Gi"}}
+    listed = (share("capped"), share("open", clients=clients), share("classed", clients=clients | {"classes": {}}))
+    shares = tuple(item.model_dump(mode="json", by_alias=True) for item in listed)
+    ((level, message),) = problems(replace(SOUND, shares=shares))
+    assert (level, message.split(",")[0]) == ("warn", "each of 8 clients of a GPU may have all its SMs")
 
 
 def test_a_pod_being_deleted_is_no_problem_and_no_substitute() -> None:

@@ -1,7 +1,9 @@
 """`kubectl gpushare describe`: everything about one share, node or pod, in one place."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from gpushare.api.client_class import ClientClass
 from gpushare.api.gpushare import GpuShare
 from gpushare.grant.environment import client_environment
 from gpushare.grant.model import default_grant
@@ -41,6 +43,25 @@ def test_a_share_has_its_gpus_holders_waiting_pods_findings_and_events() -> None
 
 def test_a_share_is_described_without_the_right_to_list_pods() -> None:
     assert describe_share(share(), [NODE], None, [], AT).data["pendingPods"] == []
+
+
+def test_a_share_says_which_classes_its_clients_have() -> None:
+    assert "Classes:" not in shown(describe_share(share(), [NODE], None, [], AT))
+    classes = {"allowed": ["Normal", "Protected"], "protected": {"namespaces": ["web"]}}
+    clients = {"perGpu": 8, "memory": {"default": "8Gi"}, "classes": classes}
+    assert (
+        "Normal by default, Normal, Protected; 2 Protected on a GPU of namespace web; BestEffort has 50% of the SMs"
+        in shown(describe_share(share(clients=clients), [NODE], None, [], AT))
+    )
+
+
+def test_a_pods_grant_has_its_class() -> None:
+    grant = replace(default_grant(share()), client_class=ClientClass.BEST_EFFORT, threads_beside_protected=30)
+    environment = [{"name": key, "value": value} for key, value in client_environment(grant, None).items()]
+    container = {"name": "main", "resources": {"limits": {"gpushare.dev/inference": "1"}}, "env": environment}
+    mine = pod(spec={"nodeName": "n1", "containers": [container]}, status={"phase": "Running"})
+    text = shown(describe_pod(PodFacts(mine, [], {"inference": share()}, [NODE]), AT))
+    assert "of share inference, BestEffort (30% of the SMs beside protected clients)" in text
 
 
 def test_a_node_has_its_limits_pods_and_what_bypasses_mps() -> None:

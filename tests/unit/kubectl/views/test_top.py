@@ -67,6 +67,23 @@ def test_top_shows_how_long_a_containers_clients_are_attached() -> None:
     assert unknown.data["clients"][0]["attachedSeconds"] is None
 
 
+def test_top_shows_a_class_and_how_long_it_gave_way() -> None:
+    labels = LABELS.format(pod="batch", share="inference")
+    classed = (
+        f"{metrics('batch', 1, 2)}"
+        f'gpushare_container_active_seconds_total{{{labels},class="BestEffort"}} 61.2\n'
+        f'gpushare_container_gave_way_seconds_total{{{labels},protected="web/api"}} 8.0\n'
+        f'gpushare_container_gave_way_seconds_total{{{labels},protected=""}} 1.0\n'
+    )
+    report = top([Scrape("n1", classed + metrics("plain", 0, 2))], [])
+    batch, plain = report.data["clients"]
+    assert (batch["class"], batch["activeSeconds"]) == ("BestEffort", 61.2)
+    assert batch["gaveWaySeconds"] == {"web/api": 8.0, "": 1.0}
+    assert (plain["class"], plain["activeSeconds"], plain["gaveWaySeconds"]) == ("", None, None)
+    assert "BestEffort  61s     9s" in shown(report)
+    assert "CLASS" not in shown(top([Scrape("n1", metrics("plain", 1, 2))], []))
+
+
 HOLDER = {"uuid": "GPU-0", "share": "inference", "slots": [0, 1, 2], "pods": ["team/a", "team/quiet"]}
 
 
@@ -87,11 +104,12 @@ def test_of_a_node_whose_figures_are_unknown_nobody_is_called_idle() -> None:
 
 
 def test_the_metrics_that_top_reads_are_those_that_agents_serve() -> None:
-    assert {family.name for family in FAMILIES} >= SHOWN
+    served = {f"{family.name}_total" if family.kind == "counter" else family.name for family in FAMILIES}
+    assert served >= SHOWN
     assert USED.labels == CONTAINER
 
 
-GRANT = client_environment(Grant("inference", threads=25, memory_mib=8192, processes=1, priority=0), None)
+GRANT = client_environment(Grant("inference", threads=25, memory_mib=8192, processes=1), None)
 RUNS = {"name": "main", "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
 ON_GPU = {"name": "gpushare.dev/inference", "resources": [{"resourceID": "GPU-0::3", "health": "Healthy"}]}
 NOTE = "memory used is not shown"

@@ -22,6 +22,9 @@ def container(name: str, grant: ClientGrant | None = None, of_id: str = "") -> G
     return GrantedContainer(name=name, id=of_id, grant=grant)
 
 
+BEYOND = GrantedContainer(name="app", id=A, too_many_protected=True)
+
+
 def outcome(given: GpuGrants | None, *owners: Owner) -> tuple[str, str]:
     """(admitted, not yet, or why not; the container)."""
     match judge(given, owners):
@@ -54,6 +57,7 @@ def test_a_pod_that_is_still_starting_is_waited_for_longer() -> None:
         (grants(container("one", SMALL, A), container("two", LARGE)), Owner(POD, C), ("not yet: NoGrant", "")),
         (grants(container("app", SMALL, A), container("helper")), Owner(POD, C), ("not yet: NoGrant", "")),
         (grants(container("app", None, A)), Owner(POD, A), ("NoGrant", "app")),
+        (grants(BEYOND), Owner(POD, A), ("TooManyProtected", "app")),
         (grants(container("app", SMALL, A), closed="GpuLost"), Owner(POD, A), ("not yet: GpuClosed", "app")),
         (grants(container("app", None, A), closed="GpuLost"), Owner(POD, A), ("NoGrant", "app")),
     ],
@@ -68,6 +72,7 @@ def test_a_pod_that_is_still_starting_is_waited_for_longer() -> None:
         "one of two, not known which",
         "the one with a part or the one beside it, not known which",
         "its pod's part is another container's",
+        "one more that is Protected than the GPU may have",
         "the GPU takes no client",
         "and would not take this one",
     ],

@@ -13,7 +13,7 @@ from gpushare.mps.supervisor.turns import Terms, TurnServer
 from gpushare.mps.wire import ClientGrant, DaemonLimits
 from tests.unit.mps.broker.fake_daemon import SERVER, Commands
 
-CEILING = DaemonLimits(threads=50, memory_mib=8192, priority=0)
+CEILING = DaemonLimits(threads=50, memory_mib=8192)
 GRANT = ClientGrant(threads=10, memory_mib=2048, processes=2)
 MORE = ClientGrant(threads=20, memory_mib=2048, processes=2)
 

@@ -14,13 +14,13 @@ from gpushare.mps.supervisor.state import Shown, SupervisorState
 from gpushare.mps.wire import DaemonLimits
 
 NOW = 10_000.0
-WANTED = DaemonLimits(threads=50, memory_mib=16385, priority=1)
+WANTED = DaemonLimits(threads=50, memory_mib=16385)
 STATE = SupervisorState(
     daemon_ran=True,
     starts=1,
     daemon_since=NOW - 1000,
     server=501,
-    defaults=Shown(50.0, 16384, 1),
+    defaults=Shown(50.0, 16384),
     defaults_written=WANTED,
     server_limits=Shown(50.0, 16384),
     server_limits_written=WANTED,
@@ -96,12 +96,7 @@ SERVING = {
         Action.WRITE_DEFAULTS,
     ),
     "a dropped memory limit is written again": (
-        healthy({"defaults": Shown(50.0, None, 1)}),
-        Reason.LIMITS_NOT_IN_FORCE,
-        Action.WRITE_DEFAULTS,
-    ),
-    "another priority counts as another limit": (
-        healthy({"defaults": Shown(50.0, 16384, 0)}),
+        healthy({"defaults": Shown(50.0, None)}),
         Reason.LIMITS_NOT_IN_FORCE,
         Action.WRITE_DEFAULTS,
     ),
@@ -191,7 +186,7 @@ def test_messages_carry_what_a_person_needs() -> None:
 
 
 def test_limits_that_do_not_take_are_written_at_the_pace_of_the_polls() -> None:
-    first = healthy({"defaults": Shown(100.0, None, 0), "defaults_written": None})
+    first = healthy({"defaults": Shown(100.0, None), "defaults_written": None})
     assert decide(first).pause == 0
     assert decide(replace(first, state=replace(first.state, defaults_written=WANTED))).pause == POLL_SECONDS
 
@@ -205,7 +200,7 @@ observations = st.builds(
         daemon_since=st.sampled_from([NOW, NOW - 1000]),
         unanswered_since=st.sampled_from([None, NOW, NOW - 100]),
         server=st.sampled_from([None, 501]),
-        defaults=st.sampled_from([None, Shown(50.0, 16384, 1), Shown(100.0, None, 0)]),
+        defaults=st.sampled_from([None, Shown(50.0, 16384), Shown(100.0, None)]),
         defaults_written=st.sampled_from([None, WANTED]),
         server_limits=st.sampled_from([None, Shown(50.0, 16384), Shown(100.0, None)]),
     ),

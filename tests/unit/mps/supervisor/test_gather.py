@@ -25,13 +25,13 @@ class Program:
     def __init__(self) -> None:
         self.read: list[str] = []
 
-    def default_limits(self) -> tuple[float, int, int]:
+    def default_limits(self) -> tuple[float, int]:
         self.read.append("defaults")
-        return 50.0, 8192, 0
+        return 50.0, 8192
 
-    def server_limits(self, server: int) -> tuple[float, int, int]:
+    def server_limits(self, server: int) -> tuple[float, int]:
         self.read.append("server")
-        return 50.0, 8192, 0
+        return 50.0, 8192
 
     def survey(self, last: Any) -> tuple[dict[int, str], dict[int, int]]:
         return {501: "ACTIVE"}, {}
@@ -53,7 +53,7 @@ def test_limits_that_were_written_are_read_back_twice_a_minute(tmp_path: Path, p
     for now in range(1000, 1060, 2):
         state = gathered._read_back(state, float(now))  # noqa: SLF001
     assert program.read.count("server") == 2
-    assert state.server_limits == Shown(50.0, 8192, 0)
+    assert state.server_limits == Shown(50.0, 8192)
 
 
 @pytest.mark.parametrize(("ahead", "lives"), [(-5.0, True), (0.001, True), (60.0, False), (-900.0, False)])

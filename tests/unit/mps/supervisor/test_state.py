@@ -71,7 +71,7 @@ def test_the_last_failure_is_kept_beyond_the_next_start() -> None:
 
 
 def test_the_limits_of_a_new_daemon_are_unknown() -> None:
-    state = SupervisorState(starts=3, defaults=Shown(50.0, 16384, 0), defaults_written=LIMITS, server=501).daemon_ended(
+    state = SupervisorState(starts=3, defaults=Shown(50.0, 16384), defaults_written=LIMITS, server=501).daemon_ended(
         5.0
     )
     assert (state.defaults, state.defaults_written, state.server) == (None, None, None)

@@ -209,7 +209,7 @@ def test_containers_get_their_own_limits_at_the_same_time(node: Node) -> None:
             assert (sms, 4096 < int(free) <= 8192) == ("66", True)
             found = control(gpu).namespaces()
             small = found[namespace_name("uid-small", "main")]
-            assert (small.threads, small.memory_mib, small.priority) == (25, 4096, 0)
+            assert (small.threads, small.memory_mib) == (25, 4096)
             assert found[DEFAULT_NAMESPACE].threads == LIMITS.threads, "nobody's turn changed the server"
             pids = sorted(client.pid for client in node.clients)
             until(

@@ -14,7 +14,7 @@ from gpushare.mps.supervisor.turns import FOLLOW_SECONDS, SERIES_SECONDS, Terms,
 from gpushare.mps.wire import ClientGrant, DaemonLimits, TurnAnswer, decode, encode
 
 SERVER = 4711
-TERMS = Terms(SERVER, DaemonLimits(threads=50, memory_mib=8192, priority=0))
+TERMS = Terms(SERVER, DaemonLimits(threads=50, memory_mib=8192))
 
 
 class Commands(ControlCommands):

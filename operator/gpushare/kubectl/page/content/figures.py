@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpushare.api.quantity import MIB
 from gpushare.kubectl.page.content.feed import Row
 from gpushare.kubectl.views.top import (
+    ACTIVE,
     BORROWED,
     CONTAINER,
     GRANTED,
@@ -46,12 +47,16 @@ class FigureHistory:
         OverflowError for what are no metrics."""
         gpus: dict[str, dict[str, float]] = defaultdict(dict)
         clients: dict[str, dict[tuple[str, ...], dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+        classes: dict[tuple[str, ...], str] = {}
         for name, labels, value in _samples(text):
             uuid = labels.get("uuid", "")
             if name in OF_GPU:
                 gpus[uuid][name] = value
             else:
-                clients[uuid][tuple(labels.get(label, "") for label in CONTAINER)][name] = value
+                where = tuple(labels.get(label, "") for label in CONTAINER)
+                clients[uuid][where][name] = value
+                if labels.get("class"):
+                    classes[where] = labels["class"]
         figures: dict[str, Row] = {}
         for uuid in sorted({*gpus, *clients}):
             history, gpu = self._utilization[uuid], gpus[uuid]
@@ -68,7 +73,9 @@ class FigureHistory:
                 "free": _mib(gpu, FREE) if fresh else None,
                 "short": _mib(gpu, SHORT) if fresh else None,
                 "history": [list(point) for point in history],
-                "clients": [_client(labels, values) for labels, values in sorted(clients[uuid].items())],
+                "clients": [
+                    _client(labels, values, classes.get(labels, "")) for labels, values in sorted(clients[uuid].items())
+                ],
             }
         return figures
 
@@ -83,7 +90,7 @@ def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
                 yield sample.name, sample.labels, sample.value
 
 
-def _client(labels: tuple[str, ...], values: dict[str, float]) -> dict[str, Any]:
+def _client(labels: tuple[str, ...], values: dict[str, float], client_class: str) -> dict[str, Any]:
     namespace, pod, container, share, _ = labels
     threads, allowed = values.get(THREADS), values.get(PROCESSES_GRANTED)
     return {
@@ -98,6 +105,8 @@ def _client(labels: tuple[str, ...], values: dict[str, float]) -> dict[str, Any]
         "processes": int(values.get(PROCESSES, 0)),
         "allowed": None if allowed is None else int(allowed),
         "threads": None if threads is None else round(100 * threads),
+        "class": client_class,
+        "active": round(values[ACTIVE]) if ACTIVE in values else None,
     }
 
 

@@ -9,6 +9,7 @@ from gpushare.api.gpunode import DaemonStatus, Finding, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import format_mib
 from gpushare.grant.environment import grant_from_environment
+from gpushare.grant.model import Grant
 from gpushare.kube.claims import allocation_results, requested_classes
 from gpushare.kube.pods import Container, Pod, containers, environment, full_name, limits
 from gpushare.kube.resources import Object
@@ -158,6 +159,13 @@ def gpus(facts: PodFacts) -> list[PodGpu]:
     return held
 
 
+def _class(grant: Grant) -> str:
+    if grant.client_class is None:
+        return ""
+    beside = grant.threads_beside_protected
+    return f", {grant.client_class}" + (f" ({beside}% of the SMs beside protected clients)" if beside else "")
+
+
 def grants(facts: PodFacts) -> Iterator[tuple[str, str]]:
     """(container, what it may use)."""
     for container in containers(facts.pod):
@@ -183,7 +191,8 @@ def grants(facts: PodFacts) -> Iterator[tuple[str, str]]:
         most = f" ({format_mib(grant.limit_mib)} at most)" if grant.burst_mib else ""
         yield (
             str(container["name"]),
-            f"{grant.threads}% of the SMs, {format_mib(grant.memory_mib)}{most}, {processes} of share {grant.share}",
+            f"{grant.threads}% of the SMs, {format_mib(grant.memory_mib)}{most}, {processes} of share {grant.share}"
+            f"{_class(grant)}",
         )
     for claim in own_claims(facts):
         for result in allocation_results(claim):

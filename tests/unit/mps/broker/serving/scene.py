@@ -23,7 +23,7 @@ from gpushare.mps.wire import (
 from gpushare.process.procfs import Owner
 
 SHARE = "inference"
-CEILING = DaemonLimits(threads=50, memory_mib=8192, priority=0)
+CEILING = DaemonLimits(threads=50, memory_mib=8192)
 POD, OTHER_POD = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
 ME = Owner(POD, "a" * 64)
 GRANT = ClientGrant(threads=10, memory_mib=2048, processes=2)

@@ -1,0 +1,39 @@
+"""The board of one GPU: a file beside the broker's socket, by which clients see that there is something to ask for.
+
+Guarantees: the file stays the same for as long as its directory lives, since clients have it mapped; each number
+changes at once. A file system without room is an OSError before anything is mapped, and not the end of this process.
+"""
+
+import mmap
+import os
+from pathlib import Path
+
+from gpushare.mps.pages.layout import BOARD_MAGIC, HEAD, PAGE_BYTES, VERSION
+
+MODE = 0o644
+_BROKER, _GENERATION = 1, 2
+"""Which of the file's words of 8 bytes they are."""
+
+
+class Board:
+    """`broker`: another one of each broker. `generation`: another one when a protected process came or went."""
+
+    def __init__(self, path: Path, broker: int) -> None:
+        """Clients that have pages of an earlier broker ask for new ones from now on, so it listens before. OSError."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+        try:
+            os.fchmod(descriptor, MODE)
+            os.posix_fallocate(descriptor, 0, PAGE_BYTES)
+            os.pwrite(descriptor, HEAD.pack(BOARD_MAGIC, VERSION), 0)
+            self._words = memoryview(mmap.mmap(descriptor, PAGE_BYTES)).cast("Q")
+        finally:
+            os.close(descriptor)
+        self.broker = broker
+        self.generation = self._words[_GENERATION]
+        self.change()
+        self._words[_BROKER] = broker
+
+    def change(self) -> None:
+        """A protected process came or went."""
+        self.generation = (self.generation + 1) % 2**64
+        self._words[_GENERATION] = self.generation
