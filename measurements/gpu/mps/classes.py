@@ -374,7 +374,7 @@ def main() -> int:
             except (RuntimeError, OSError, subprocess.SubprocessError, Empty) as error:
                 result[part] = {"error": repr(error)}
                 traceback.print_exc()
-            if "alone" in result and "cells" in result["cells"]:
+            if "alone" in result and "cells" in result.get("cells", {}):
                 note_kept(result)
             result.setdefault("part_seconds", {})[part] = round(time.monotonic() - began, 1)
             out.write_text(json.dumps(result, indent=1) + "\n")
