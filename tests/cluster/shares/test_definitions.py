@@ -198,10 +198,10 @@ def test_explain_is_documentation(harness: Harness) -> None:
     assert "overcommit" in told
 
 
-def test_definitions_applied_by_hand_stay_and_the_chart_installs_beside(harness: Harness) -> None:
-    """Rendered against the cluster, where another release's name stands for definitions that are not ours."""
+def test_an_upgrade_renders_the_definitions_and_another_release_is_refused(harness: Harness) -> None:
+    """Rendered against the cluster, so that what is there decides."""
     render = ("template", "--namespace", NAMESPACE, "--is-upgrade", "--dry-run=server")
     ours = harness.stack.helm(*render, RELEASE, str(CHART))
-    others = harness.stack.helm(*render, "another", str(CHART))
-    kind = "kind: CustomResourceDefinition"
-    assert (ours.count(kind), others.count(kind)) == (2, 0)
+    assert ours.count("kind: CustomResourceDefinition") == 2
+    with pytest.raises(CommandError, match=f"installed by release {RELEASE} of namespace {NAMESPACE}: one"):
+        harness.stack.helm(*render, "another", str(CHART))

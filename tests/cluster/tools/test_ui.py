@@ -141,12 +141,15 @@ def test_a_tenant_of_many_large_objects_blinds_nobody_and_is_cut(harness: Harnes
             assert page.notes() == []
 
 
+REFUSED = 'admission webhook "pods.gpushare.dev" denied the request:'
+
+
 def refuse(tenant: Tenant, name: str, text: str) -> None:
     """An event as of a controller whose pod our webhook refuses: every editor of the namespace may write one."""
     about = {"kind": "Job", "namespace": tenant.name, "name": name}
     body = {
         "apiVersion": "v1", "kind": "Event", "metadata": {"name": name}, "involvedObject": about, "type": "Warning",
-        "reason": "FailedCreate", "message": f"gpushare {text}", "lastTimestamp": "2026-03-01T00:00:00Z",
+        "reason": "FailedCreate", "message": f'{REFUSED} {text}', "lastTimestamp": "2026-03-01T00:00:00Z",
     }  # fmt: skip
     tenant.harness.api.send("POST", f"/api/v1/namespaces/{tenant.name}/events", body)
 

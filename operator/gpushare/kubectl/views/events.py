@@ -15,6 +15,8 @@ OWN_KINDS = ("gpushare", "gpunode")
 _REFUSED = re.compile(
     r'webhook "[^"]*gpushare\.dev"|ValidatingAdmissionPolicy \'gpushare-[^\']*\'.* denied request', re.DOTALL
 )
+_LONGEST_REFUSAL = 4096
+"""Characters that are searched for who refused: a tenant may write a message of 1 MB, of nothing but beginnings."""
 COLUMNS = (
     Column("NAMESPACE", dropped=2),
     Column("LAST", moving=True),
@@ -74,7 +76,7 @@ def concerns_gpushare(event: Object) -> bool:
     kind = str((event.get("involvedObject") or {}).get("kind")).lower()  # as `object_of` shows it
     if kind in OWN_KINDS:
         return not _namespace(event)
-    return is_ours(event) or _REFUSED.search(str(event.get("message", ""))) is not None
+    return is_ours(event) or _REFUSED.search(str(event.get("message", ""))[:_LONGEST_REFUSAL]) is not None
 
 
 def of_object(listed: Iterable[Object], kind: str, uid: str) -> list[Object]:

@@ -75,6 +75,11 @@ def about(uid: str, at: str) -> Any:
     return found
 
 
+def test_a_refusal_is_looked_for_at_the_beginning_of_a_message_alone() -> None:
+    told = event("FailedCreate", "x" * 5000 + DENIED.format("gpushare-events"), reportingComponent="job-controller")
+    assert not concerns_gpushare(told)
+
+
 def test_events_of_a_deleted_predecessor_are_not_those_of_its_successor() -> None:
     listed = [about("old", "2026-01-01T00:00:00Z"), about("new", "2026-01-01T00:30:00Z")]
     shown = events(listed, NOW, about="gpushare/a").data["events"]
