@@ -48,6 +48,7 @@ def says_what_serves_still(harness: Harness, share: Share) -> None:
 def test_memory_that_no_gpu_has_is_loud_and_ends_nobody(harness: Harness) -> None:
     with harness.share("grown", per_node=1) as share, harness.namespace() as tenant:
         (name,) = tenant.neighbours("grown", 1)
+        wait_until("its slot is known", lambda: sum(harness.held_by_gpu("grown").values()) == 1, 30)
         patch = json.dumps({"spec": {"clients": {"memory": {"default": "64Gi"}}}})
         harness.kubectl("patch", "gpushare", "grown", "--type=merge", f"-p={patch}")
         wait_until("Ready says why", lambda: "MemoryOvercommitted" in share.condition()["message"], 30,

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from gpushare.api.base import ApiModel
-from gpushare.api.conditions import ConditionType
+from gpushare.api.conditions import ConditionType, DaemonReason
 from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
 from gpushare.api.gpushare import Enforcement, GpuShare
 from gpushare.api.meta import Condition
@@ -61,7 +61,9 @@ def gpu_state(gpu: Gpu, daemon: DaemonStatus | None, node: GpuNode) -> str:
         return "Lost"
     if daemon is None:
         return "Free"
-    return DRAINING if daemon.ready and is_leaving(daemon, node) else daemon.reason or "Unknown"
+    # Limits that change are for new clients, of which a GPU that leaves takes none.
+    serves = daemon.ready or daemon.reason == DaemonReason.LIMITS_NOT_IN_FORCE
+    return DRAINING if serves and is_leaving(daemon, node) else daemon.reason or "Unknown"
 
 
 def is_leaving(daemon: DaemonStatus, node: GpuNode) -> bool:

@@ -152,12 +152,16 @@ class TurnServer:
         self._lock = lock
         self._uid = uid
         self._listener: socket.socket | None = None
+        self._inode = 0
         self._kept = KeptSockets(gpu)
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """Listens, in a thread of its own. OSError: not yet; call it again."""
-        if self._listener is not None:
+        """Listens, in a thread of its own. OSError: not yet; call it again.
+
+        It listens again where the name is gone: a GPU that this share gets back at once has a new directory.
+        """
+        if self._listener is not None and self._is_named():
             return
         self._gpu.client.mkdir(mode=0o755, exist_ok=True)
         new = self._gpu.turns.with_name(".turns.new")
@@ -168,12 +172,21 @@ class TurnServer:
             new.chmod(0o666)  # who connects is checked; to give the file to the broker would take a capability
             listener.listen(BACKLOG)
             listener.settimeout(ACCEPT_SECONDS)
+            self._inode = new.stat().st_ino
             new.replace(self._gpu.turns)
+            self._listener = listener
             start_thread(self._serve, listener, name=f"turns {self._gpu.uuid}")
         except OSError:
+            self._listener = None
             listener.close()
             raise
-        self._listener = listener
+
+    def _is_named(self) -> bool:
+        """Tells whether the name is of this server's socket, whose inode is not given again while it is open."""
+        try:
+            return self._gpu.turns.stat().st_ino == self._inode
+        except OSError:
+            return False
 
     def end(self) -> None:
         """No more turns; one under way is not cut short."""
@@ -187,7 +200,7 @@ class TurnServer:
 
     def _serve(self, listener: socket.socket) -> None:
         with listener:
-            while not self._ended.is_set():
+            while not self._ended.is_set() and self._listener is listener:
                 sock = _accepted(listener, ACCEPT_SECONDS)
                 if sock is None:
                     continue

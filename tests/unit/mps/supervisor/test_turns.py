@@ -1,6 +1,7 @@
 """Turns over a real socket: what the server's limits are, and who may change them."""
 
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -85,6 +86,20 @@ def test_a_turn_has_the_grants_limits_until_the_broker_hangs_up(stand: Stand) ->
     sock.close()
     stand.until_free()
     assert stand.commands.limits == "50 8192M"
+
+
+def test_turns_are_offered_again_in_a_directory_that_was_made_anew(tmp_path: Path) -> None:
+    stand = Stand(tmp_path)
+    server = stand.serve(os.geteuid())
+    try:
+        shutil.rmtree(stand.gpu.path)
+        stand.gpu.path.mkdir()
+        server.start()
+        sock, answer = stand.ask(10, 1024)
+        sock.close()
+        assert answer.server_pid == SERVER
+    finally:
+        server.end()
 
 
 def test_no_limit_of_a_server_in_fault_is_changed(stand: Stand) -> None:
