@@ -1,6 +1,7 @@
 """The real cluster of the tests: a real apiserver, scheduler, kubelet and containerd; only the GPUs are simulated."""
 
 import os
+import shutil
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -10,9 +11,11 @@ from localcluster.paths import REPOSITORY
 from localcluster.stack import Stack, embedded, install
 from tests.cluster import parallel
 from tests.cluster.harness import Harness
+from tests.native import build
 
 CLUSTER = parallel.cluster_name(os.environ)
 LOGS = REPOSITORY / "build" / "cluster-tests"
+LIBRARIES = "/run/gpushare-simulation/usr/lib64"
 FAILED = pytest.StashKey[bool]()
 
 
@@ -89,6 +92,22 @@ def harness(request: pytest.FixtureRequest, stack: Stack) -> Iterator[Harness]:
     yield harness
     if request.session.testsfailed:
         harness.dump(LOGS / CLUSTER)
+
+
+@pytest.fixture(scope="module")
+def driver(harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The simulated driver has libraries, and the agent knows them."""
+    place = harness.in_node(LIBRARIES)
+    place.mkdir(parents=True)
+    for library in build.driver(tmp_path_factory.mktemp("driver")).iterdir():
+        shutil.copy(library, place / f"{library.name}.580")
+        (place / library.name).symlink_to(f"{library.name}.580")
+    harness.restart_pods("agent")
+    harness.wait_component("agent")
+    yield
+    shutil.rmtree(harness.in_node("/run/gpushare-simulation/usr"))
+    harness.restart_pods("agent")
+    harness.wait_component("agent")
 
 
 @pytest.hookimpl(wrapper=True)

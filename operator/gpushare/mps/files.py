@@ -91,6 +91,12 @@ def file_version(path: Path) -> FileVersion | None:
     return status.st_ino, status.st_mtime_ns
 
 
+def inode_of(path: Path) -> int:
+    """0: it is not there, or cannot be looked at."""
+    version = file_version(path)
+    return 0 if version is None else version[0]
+
+
 def read_model(path: Path, model: type[Model]) -> Read[Model]:
     """The JSON in `path` as `model`. Never raises, whatever the file is or contains."""
     try:

@@ -3,17 +3,12 @@
 The driver's libraries are stand-ins of tests/native, in which a kernel lasts as many microseconds as its grid is wide.
 """
 
-import shutil
-from collections.abc import Iterator
-
 import pytest
 
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.tools.test_metrics import Scraped
-from tests.native import build
 
 pytestmark = pytest.mark.takes(100)
-LIBRARIES = "/run/gpushare-simulation/usr/lib64"
 CLIENT = """
 import ctypes, json, os, sys, time
 from gpushare.simulation.client import SimulatedContext
@@ -32,22 +27,6 @@ while not failed:
     time.sleep(0.005 if what == "serve" else 0)
 """
 """It attaches by the simulated GPU, and launches before the stand-in, which attaches nowhere: by one process both."""
-
-
-@pytest.fixture(scope="module")
-def driver(harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The simulated driver has libraries, and the agent knows them."""
-    place = harness.in_node(LIBRARIES)
-    place.mkdir(parents=True)
-    for library in build.driver(tmp_path_factory.mktemp("driver")).iterdir():
-        shutil.copy(library, place / f"{library.name}.580")
-        (place / library.name).symlink_to(f"{library.name}.580")
-    harness.restart_pods("agent")
-    harness.wait_component("agent")
-    yield
-    shutil.rmtree(harness.in_node("/run/gpushare-simulation/usr"))
-    harness.restart_pods("agent")
-    harness.wait_component("agent")
 
 
 def start(tenant: Tenant, name: str, client_class: str) -> None:

@@ -5,8 +5,6 @@ The driver's libraries are stand-ins of tests/native, which the test puts where 
 """
 
 import json
-import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from tests.native import build
 
 pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 GIB = build.GIB
-LIBRARIES = "/run/gpushare-simulation/usr/lib64"
 SEE = """
 import ctypes, json, os, pathlib
 def see():
@@ -41,22 +38,6 @@ print(json.dumps({
     "writable": [path for path, options in libraries if "ro" not in options],
 }), flush=True)
 """
-
-
-@pytest.fixture(scope="module")
-def driver(harness: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The simulated driver has libraries, and the agent knows them."""
-    place = harness.in_node(LIBRARIES)
-    place.mkdir(parents=True)
-    for library in build.driver(tmp_path_factory.mktemp("driver")).iterdir():
-        shutil.copy(library, place / f"{library.name}.580")
-        (place / library.name).symlink_to(f"{library.name}.580")
-    harness.restart_pods("agent")
-    harness.wait_component("agent")
-    yield
-    shutil.rmtree(harness.in_node("/run/gpushare-simulation/usr"))
-    harness.restart_pods("agent")
-    harness.wait_component("agent")
 
 
 def seen(tenant: Tenant, name: str, share: str, **options: Any) -> dict[str, Any]:

@@ -61,7 +61,12 @@ def client_edits(minor: int, client_dir: str, driver: DriverFiles, fronts: Front
     """The edits for a client of the GPU with device node /dev/nvidia<minor>; `client_dir` as the host names it."""
     return ContainerEdits(
         env=CLIENT_ENV,
-        mounts=(*_library_mounts(driver, fronts), *_tools(driver), *_sockets(client_dir)),
+        mounts=(
+            *_library_mounts(driver, fronts),
+            *_libraries_to_link(driver),
+            *_tools(driver),
+            *_sockets(client_dir),
+        ),
         devices=_devices(driver, (f"nvidia{minor}", *CONTROL_DEVICES)),
         scratch=LOG_DIRS,
     )
@@ -72,7 +77,8 @@ def simulated_client_edits(
 ) -> ContainerEdits:
     """The same as `client_edits`, of a simulated GPU, whose device node is a socket."""
     device = f"{simulation_dir}/dev/nvidia{minor}"
-    mounts = (*_library_mounts(driver, fronts), Mount(device, device), *_sockets(client_dir))
+    libraries = (*_library_mounts(driver, fronts), *_libraries_to_link(driver))
+    mounts = (*libraries, Mount(device, device), *_sockets(client_dir))
     return ContainerEdits(env=CLIENT_ENV, mounts=mounts, scratch=LOG_DIRS)
 
 
@@ -89,7 +95,7 @@ def whole_edits(minors: Iterable[int], driver: DriverFiles) -> ContainerEdits:
     nodes = (*(f"nvidia{minor}" for minor in sorted(minors)), *SERVER_DEVICES)
     return ContainerEdits(
         env={**NO_OTHER_GPUS, **LIBCUDA_FOLDER},
-        mounts=(*_library_mounts(driver), *_tools(driver)),
+        mounts=(*_library_mounts(driver), *_libraries_to_link(driver), *_tools(driver)),
         devices=_devices(driver, nodes),
     )
 
@@ -129,9 +135,14 @@ def _library_mounts(driver: DriverFiles, fronts: Fronts = NO_FRONTS) -> tuple[Mo
     """
     files = {name: _front_of(name, fronts) or path for name, path in driver.libraries.items()}
     files |= {names.FRONT_PREFIX + soname: driver.libraries[soname] for soname in fronts if soname in files}
-    mounts = [Mount(path, f"{folder}/{name}") for folder in IMAGE_LIBRARY_DIRS for name, path in files.items()]
-    own = (name for name in driver.libraries if name.startswith(LIBCUDA))
-    return (*mounts, *(Mount(driver.libraries[name], f"{LINK_DIR}/{name}") for name in own))
+    return tuple(Mount(path, f"{folder}/{name}") for folder in IMAGE_LIBRARY_DIRS for name, path in files.items())
+
+
+def _libraries_to_link(driver: DriverFiles) -> tuple[Mount, ...]:
+    """What LIBCUDA_FOLDER promises."""
+    return tuple(
+        Mount(path, f"{LINK_DIR}/{name}") for name, path in driver.libraries.items() if name.startswith(LIBCUDA)
+    )
 
 
 def _front_of(name: str, fronts: Fronts) -> str | None:

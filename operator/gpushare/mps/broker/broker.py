@@ -53,7 +53,7 @@ from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_
 from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
 from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
-from gpushare.mps.files import ModelFiles
+from gpushare.mps.files import FileVersion, ModelFiles, file_version
 from gpushare.mps.layout import GpuDir, gpu_dirs
 from gpushare.mps.pages.board import Board
 from gpushare.mps.pages.client_pages import ClientPages, Handed
@@ -205,7 +205,7 @@ class Broker:
         self._record = BrokerRecord(gpu, settings.clock, self._clients.living, settings.restarts)
         self._problems = LogOnChange(LOG)
         self._keeping: asyncio.Task[None] | None = None
-        self._keeper: tuple[int, int] | None = None
+        self._keeper: FileVersion | None = None
         """Which supervisor has copies of this broker's sockets, by its own socket."""
 
     async def step(self) -> None:
@@ -336,13 +336,9 @@ class Broker:
         finally:
             self._keeping = None
 
-    def _supervisor(self) -> tuple[int, int] | None:
+    def _supervisor(self) -> FileVersion | None:
         """Its socket for turns, another one for each supervisor; None: there is none."""
-        try:
-            found = self.gpu.turns.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_ctime_ns
+        return file_version(self.gpu.turns)
 
     def _container_of(self, pid: int) -> Container | None:
         """The container of a process, if it holds a part of the GPU."""

@@ -28,6 +28,7 @@ from gpushare.mps.broker.connections import (
 )
 from gpushare.mps.broker.kept_sockets import AttachSockets, UnderWay
 from gpushare.mps.broker.packets import Peer, peer_of, pid_of
+from gpushare.mps.files import inode_of
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import RefusedAttach
 from gpushare.process.procfs import Owner
@@ -99,10 +100,7 @@ class AttachListener:
 
     def named(self) -> int:
         """The inode of that name; 0: there is none. It is not given again while its socket is open."""
-        try:
-            return self._gpu.attach_control.stat().st_ino
-        except OSError:
-            return 0
+        return inode_of(self._gpu.attach_control)
 
     @property
     def own(self) -> AttachSockets | None:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpushare.mps.files import inode_of
 from gpushare.mps.layout import GpuDir
 
 BACKLOG = 256
@@ -83,7 +84,7 @@ class KeptSockets:
         with self._lock:
             if not self._gpu.client_control.exists():
                 raise FileNotFoundError("no client is let in")
-            if self._kept is None or self._kept.inode != self._named():
+            if self._kept is None or self._kept.inode != inode_of(self._gpu.attach_control):
                 self._drop()
                 self._kept = self._made()
             kept = self._kept
@@ -98,13 +99,6 @@ class KeptSockets:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
-
-    def _named(self) -> int:
-        """The inode of the name that containers see; 0: there is none."""
-        try:
-            return self._gpu.attach_control.stat().st_ino
-        except OSError:
-            return 0
 
     def _made(self) -> SocketsOfBroker:
         """New ones. The name is made in the directory that clients see, and has its SELinux label by that. OSError."""

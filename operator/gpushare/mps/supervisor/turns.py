@@ -28,6 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from gpushare.mps.control import ControlCommands, ControlError, RefusedError
+from gpushare.mps.files import FileVersion, file_version
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.protocol import MpsProtocol
 from gpushare.mps.supervisor.kept_sockets import KeptSockets
@@ -152,7 +153,7 @@ class TurnServer:
         self._lock = lock
         self._uid = uid
         self._listener: socket.socket | None = None
-        self._inode = 0
+        self._version: FileVersion | None = None
         self._kept = KeptSockets(gpu)
         self._ended = threading.Event()
 
@@ -161,7 +162,7 @@ class TurnServer:
 
         It listens again where the name is gone: a GPU that this share gets back at once has a new directory.
         """
-        if self._listener is not None and self._is_named():
+        if self._listener is not None and file_version(self._gpu.turns) == self._version:
             return
         self._gpu.client.mkdir(mode=0o755, exist_ok=True)
         new = self._gpu.turns.with_name(".turns.new")
@@ -172,7 +173,7 @@ class TurnServer:
             new.chmod(0o666)  # who connects is checked; to give the file to the broker would take a capability
             listener.listen(BACKLOG)
             listener.settimeout(ACCEPT_SECONDS)
-            self._inode = new.stat().st_ino
+            self._version = file_version(new)
             new.replace(self._gpu.turns)
             self._listener = listener
             start_thread(self._serve, listener, name=f"turns {self._gpu.uuid}")
@@ -180,13 +181,6 @@ class TurnServer:
             self._listener = None
             listener.close()
             raise
-
-    def _is_named(self) -> bool:
-        """Tells whether the name is of this server's socket, whose inode is not given again while it is open."""
-        try:
-            return self._gpu.turns.stat().st_ino == self._inode
-        except OSError:
-            return False
 
     def end(self) -> None:
         """No more turns; one under way is not cut short."""
