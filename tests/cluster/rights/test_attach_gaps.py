@@ -39,7 +39,8 @@ path = os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control"
 for _ in range(3):
     if os.fork() == 0:
         break
-print('{"event": "floods"}', flush=True)
+else:
+    print('{"event": "floods"}', flush=True)
 while True:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         try:
@@ -47,7 +48,7 @@ while True:
         except OSError:
             time.sleep(0.01)
 """
-"""Four processes that connect and hang up, as fast as they can."""
+"""Four processes that connect and hang up, as fast as they can; the first alone says so."""
 
 
 @pytest.fixture(scope="module")
