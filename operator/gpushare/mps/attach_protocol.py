@@ -11,6 +11,8 @@ Measured on driver 580 (protocol v2). The socket is of type SEQPACKET, so every 
 
 Beside these a broker knows requests of our own, which are passed to nobody. STOPPING: the container's preStop hook
 (native/pre_stop.c) is run; it has no answer. PAGES and BUSY: a client's pages, and those of others (native/pages.h).
+PLACE: a place on the GPU, before the driver is asked for a context (native/place.h); a PlaceAnswer comes at once, then
+one at each change of the position, and one a minute. After one whose state is not WAITING the broker hangs up.
 
 CUDA connects once to see whether a daemon is there, and hangs up, then once for each process and once for each context.
 
@@ -20,7 +22,9 @@ they wait for ever; any message on it ends the waiting.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
+from struct import Struct
 
 GREETING = b"OUTBHELL\0"
 """The greeting of driver 580; the broker repeats whatever greeting its daemon has."""
@@ -33,7 +37,9 @@ MAX_MESSAGE_BYTES = 4096
 MAX_ANSWER_BYTES = 64 * 1024
 END_OF_COMMAND = bytes(8)
 END_OF_ANSWER = (1).to_bytes(8, "little")
+PLACE_MAGIC, PLACE_VERSION = 0x706C6163, 1
 _TEXT_AT = 4
+_PLACE = Struct("<6I")
 
 
 class Request(IntEnum):
@@ -44,6 +50,31 @@ class Request(IntEnum):
     STOPPING = 0x67700001
     PAGES = 0x67700002
     BUSY = 0x67700003
+    PLACE = 0x67700004
+
+
+class PlaceState(IntEnum):
+    """What the broker says to who asks for a place. GO_ON: there is no queue, or the attach itself will tell. YOURS:
+    the container has a place. REFUSED: it waited too long.
+    """
+
+    GO_ON = 0
+    WAITING = 1
+    YOURS = 2
+    REFUSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAnswer:
+    """`position`: 1 is next. `waiting`: containers in the queue. `places`: that the GPU has."""
+
+    state: PlaceState
+    position: int = 0
+    waiting: int = 0
+    places: int = 0
+
+    def encode(self) -> bytes:
+        return _PLACE.pack(PLACE_MAGIC, PLACE_VERSION, self.state, self.position, self.waiting, self.places)
 
 
 class ProtocolError(Exception):
@@ -69,6 +100,16 @@ def parse_request(message: bytes) -> Request:
         return Request(number)
     except ValueError:
         raise ProtocolError(f"its request is {number}, not 2 (attach), 4 (commands) or our own") from None
+
+
+def parse_place_answer(message: bytes) -> PlaceAnswer:
+    """Raises ProtocolError."""
+    if len(message) != _PLACE.size:
+        raise ProtocolError(f"the answer about a place has {len(message)} bytes, not {_PLACE.size}")
+    magic, version, state, *numbers = _PLACE.unpack(message)
+    if (magic, version) != (PLACE_MAGIC, PLACE_VERSION) or state not in list(PlaceState):
+        raise ProtocolError(f"the answer about a place is {message!r}")
+    return PlaceAnswer(PlaceState(state), *numbers)
 
 
 def command_messages(command: str) -> tuple[bytes, bytes, bytes]:

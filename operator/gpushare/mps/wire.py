@@ -21,6 +21,9 @@ AHEAD_SECONDS = 1.0
 """A file may have been written so long after its reader looked at the clock."""
 MAX_ARRIVALS, MAX_REFUSALS, MAX_STOPPING, MAX_UNATTACHED = 64, 32, 64, 64
 MAX_ACTIVE, MAX_GAVE_WAY_TO, MAX_LONGEST = 64, 4, 5
+MAX_PLACES, MAX_QUEUED = 64, 64
+WAIT_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
+"""Seconds: the upper bounds of the histogram of waits for a place."""
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
@@ -184,11 +187,13 @@ class QueuedKind(StrEnum):
     CLIENT = "Client"  # its connection; it has asked to attach
     ASKED = "Asked"  # a connection to the MPS daemon, which was asked for a socket
     PASSED = "Passed"  # a client's socket to the server, which the client may have got
+    PLACE = "Place"  # a client's connection, on which it waits for a place
 
 
 class QueuedSocket(WireModel, frozen=True, kw_only=True):
     """What the broker puts into its queue beside a socket. `number`: of this entry. `client`: that of the client's
     connection, for whom the socket is. `pid`, `started`: the client's. `server_pid`, `namespace`: of the turn.
+    `context`: it asks for a context, which needs a place; `since`: it waits for one, since CLOCK_BOOTTIME seconds.
     """
 
     kind: QueuedKind
@@ -198,6 +203,8 @@ class QueuedSocket(WireModel, frozen=True, kw_only=True):
     started: Count = 0
     server_pid: Count = 0
     namespace: Annotated[str, Meta(max_length=64)] = ""
+    context: bool = False
+    since: Seconds = 0.0
 
 
 class ServedClients(WireModel, frozen=True, kw_only=True):
@@ -230,13 +237,16 @@ class GrantedPod(WireModel, frozen=True, kw_only=True):
 class GpuGrants(WireModel, frozen=True, kw_only=True):
     """grants.json, written by the agent: who may attach to this GPU.
 
-    `closed`: why the GPU takes no new client now; empty: it takes them.
+    `closed`: why the GPU takes no new client now; empty: it takes them. `places`: so many containers may have contexts
+    on it at the same time, and others wait; 0: no queue. `max_wait`: seconds that a process waits for a place at most.
     """
 
     version: Literal[1] = 1
     uuid: str
     share: str
     closed: str = ""
+    places: Count = 0
+    max_wait: Seconds = 0.0
     pods: Annotated[list[GrantedPod], Meta(max_length=256)] = field(default_factory=list)
 
 
@@ -247,6 +257,7 @@ class RefusedAttach(StrEnum):
     TOO_MANY_PROCESSES = "TooManyProcesses"
     TOO_MANY_CONTEXTS = "TooManyContexts"
     TOO_MANY_PROTECTED = "TooManyProtected"
+    NO_PLACE = "NoPlace"
     GPU_CLOSED = "GpuClosed"
     STALLED = "AttachStalled"
     COMMAND = "ControlCommand"
@@ -305,6 +316,49 @@ class UnattachedClient(WireModel, frozen=True, kw_only=True):
     container_id: str = ""
 
 
+class PlaceHolder(WireModel, frozen=True, kw_only=True):
+    """A container that has a place on the GPU, since CLOCK_BOOTTIME seconds."""
+
+    pod_uid: str
+    container: str
+    since: Seconds
+
+
+class PlacesInUse(WireModel, frozen=True, kw_only=True):
+    """`limit`: how many places the GPU has. `held`: by whom, those of longest standing first; more than `limit` where a
+    share has fewer than it had, or a container took one that was not free.
+    """
+
+    limit: Count
+    held: Annotated[list[PlaceHolder], Meta(max_length=MAX_PLACES)] = field(default_factory=list)
+
+
+class QueuedContainer(WireModel, frozen=True, kw_only=True):
+    """A container that waits for a place on the GPU, since CLOCK_BOOTTIME seconds. `position`: 1 is next."""
+
+    pod_uid: str
+    container: str
+    since: Seconds
+    position: Positive
+
+
+class WaitBucket(WireModel, frozen=True, kw_only=True):
+    """`count`: of the waits that took no longer than `seconds`."""
+
+    seconds: Seconds
+    count: Count
+
+
+class WaitTimes(WireModel, frozen=True, kw_only=True):
+    """The waits that ended with a place, since the first broker of this GPU: how many, and how long together.
+    `buckets`: by WAIT_BUCKETS, each with all shorter ones. Who got a place at once counts as a wait of no length.
+    """
+
+    buckets: Annotated[list[WaitBucket], Meta(max_length=16)] = field(default_factory=list)
+    count: Count = 0
+    seconds: Seconds = 0.0
+
+
 class Kernel(WireModel, frozen=True, kw_only=True):
     """The longest that a kernel of this name took, as its process has seen it. `name`: printable ASCII."""
 
@@ -361,6 +415,8 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     mid-attach. `arrivals`: of processes that live, and of the latest ones. `refusals`, `stopping`: the latest, oldest
     first. `unattached`: whom the server lists and who never attached. `without_pages`: best-effort processes with a
     context that have attached and never asked for pages. `activity`: of processes with pages, the latest to launch.
+    `places`: None: the share has no queue. `queue`: in order, as far as there is room; `waiting`: how many containers
+    wait. `without_place`: whom the server lists, and whose container has no place, while none is free.
     """
 
     version: Literal[1] = 1
@@ -380,6 +436,11 @@ class BrokerState(WireModel, frozen=True, kw_only=True):
     unattached: Annotated[list[UnattachedClient], Meta(max_length=MAX_UNATTACHED)] = field(default_factory=list)
     without_pages: Annotated[list[UnattachedClient], Meta(max_length=MAX_UNATTACHED)] = field(default_factory=list)
     activity: Annotated[list[ClientActivity], Meta(max_length=MAX_ACTIVE)] = field(default_factory=list)
+    places: PlacesInUse | None = None
+    queue: Annotated[list[QueuedContainer], Meta(max_length=MAX_QUEUED)] = field(default_factory=list)
+    waiting: Count = 0
+    waits: WaitTimes = field(default_factory=WaitTimes)
+    without_place: Annotated[list[UnattachedClient], Meta(max_length=MAX_UNATTACHED)] = field(default_factory=list)
 
     @classmethod
     def known(cls, data: dict[str, Any]) -> dict[str, Any]:

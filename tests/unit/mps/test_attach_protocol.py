@@ -4,12 +4,15 @@ from hypothesis import strategies as st
 
 from gpushare.mps.attach_protocol import (
     CREDENTIALS,
+    PlaceAnswer,
+    PlaceState,
     ProtocolError,
     Request,
     answer_messages,
     answer_text,
     check_credentials,
     is_end_of_answer,
+    parse_place_answer,
     parse_request,
 )
 
@@ -60,3 +63,20 @@ def test_an_answer_reads_as_it_was_written(text: str) -> None:
     *messages, end = answer_messages(text)
     assert is_end_of_answer(end)
     assert answer_text(messages) == text
+
+
+NUMBERS = st.integers(min_value=0, max_value=2**32 - 1)
+
+
+@given(st.builds(PlaceAnswer, st.sampled_from(PlaceState), NUMBERS, NUMBERS, NUMBERS))
+def test_an_answer_about_a_place_is_24_bytes_and_reads_as_written(answer: PlaceAnswer) -> None:
+    message = answer.encode()
+    assert len(message) == 24
+    assert message[:8] == b"calp\x01\0\0\0"
+    assert parse_place_answer(message) == answer
+
+
+@pytest.mark.parametrize("message", [b"", bytes(24), b"calp\x01\0\0\0" + b"\x04" + bytes(15), bytes(23)])
+def test_other_bytes_are_no_answer_about_a_place(message: bytes) -> None:
+    with pytest.raises(ProtocolError, match="about a place"):
+        parse_place_answer(message)

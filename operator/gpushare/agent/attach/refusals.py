@@ -18,6 +18,8 @@ WHAT_TO_DO: Mapping[RefusedAttach, str] = {
     "one for each process.",
     RefusedAttach.TOO_MANY_PROTECTED: "Wait until another protected client of this GPU has ended, run the pod as class "
     "Normal (annotation gpushare.dev/class), or have clients.classes.protected.perGpu of the GpuShare raised.",
+    RefusedAttach.NO_PLACE: "Start the process again later, end a client of this GPU that nobody needs, or have "
+    "clients.queue.maxWait or clients.perGpu of the GpuShare raised.",
     RefusedAttach.GPU_CLOSED: "Start the process again once the GPU takes clients: kubectl gpushare status shows it.",
     RefusedAttach.STALLED: "Do not stop or freeze a process while it makes its CUDA context: all others wait for it.",
     RefusedAttach.COMMAND: "No container may control the MPS daemon: remove the call of nvidia-cuda-mps-control.",

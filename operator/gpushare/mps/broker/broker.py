@@ -30,7 +30,7 @@ from msgspec.structs import replace
 
 from gpushare.api.conditions import DaemonReason
 from gpushare.messages.log_on_change import LogOnChange
-from gpushare.mps.attach_protocol import ProtocolError, Request
+from gpushare.mps.attach_protocol import PlaceAnswer, PlaceState, ProtocolError, Request
 from gpushare.mps.broker import kept_sockets
 from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
 from gpushare.mps.broker.attach import (
@@ -401,6 +401,8 @@ class Broker:
                         self._note_stopping(owners)
                     case Request.PAGES | Request.BUSY as request:
                         await self._answer(sock, peer, owners, request)
+                    case Request.PLACE:
+                        send_now(sock, PlaceAnswer(PlaceState.GO_ON).encode())
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
             except CommandRefusedError as error:
