@@ -39,6 +39,10 @@ NO_CLASS = (
     "no client has a class, so none gives way: clients.classes needs CDI, which this node's containers do not get "
     "(chart value cdi)"
 )
+NO_QUEUE = (
+    "who waits for a place is told no position and cannot be interrupted, and nobody is ended after idleAfter: "
+    "clients.queue needs CDI, which this node's containers do not get (chart value cdi)"
+)
 
 Assessed = Mapping[Uuid, GpuAssessment]
 Problems = Mapping[Uuid, str]
@@ -139,7 +143,9 @@ class Tick:
         """What containers do not see that they should, or why the kubelet does not see the GPU; empty: nothing."""
         view_known = item.plan.uuid in self._readings.inventory.views
         if not self._readings.devices.by_cdi and item.readiness.takes_clients and view_known:
-            missing = {NO_CLASS: item.plan.has_classes, NOT_SHOWN: item.plan.shows_grant}
+            share = self._readings.cache.shares.get(item.plan.share)
+            no_class = NO_CLASS if share is None or share.queue is None else NO_QUEUE
+            missing = {no_class: item.plan.has_classes, NOT_SHOWN: item.plan.shows_grant}
             if any(missing.values()):
                 return "; ".join(text for text, lacks in missing.items() if lacks)
         resource = item.plan.offered_as

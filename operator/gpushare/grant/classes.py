@@ -1,7 +1,8 @@
 """The class of a client, by its pod's annotation, its claim's size, or its share's default. Pure.
 
-Guarantees: a share without classes grants none. Who may be Protected is the share's to say, whichever of the three
-names the class. No class is replaced by another: what a pod may not be is refused.
+Guarantees: a share without classes grants none; where it has a queue, all its clients are Normal, whose launches are
+counted. Who may be Protected is the share's to say, whichever of the three names the class. No class is replaced by
+another: what a pod may not be is refused.
 """
 
 import re
@@ -20,8 +21,8 @@ _WHOLE_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True, slots=True)
 class GrantedClass:
-    """`client_class` None: the share has none. `threads_beside_protected`: of best effort, percent of the GPU's SMs
-    while a protected client is active; else 0.
+    """`client_class` None: the share has none, and no queue. `threads_beside_protected`: of best effort, percent of the
+    GPU's SMs while a protected client is active; else 0.
     """
 
     client_class: ClientClass | None = None
@@ -38,7 +39,7 @@ def granted_class(
             if name in annotations:
                 without = f'needs classes, which GpuShare "{share.name}" has not (spec.clients.classes)'
                 raise GrantRefused(field, annotations[name], f"{without}; remove the annotation")
-        return GrantedClass()
+        return GrantedClass(ClientClass.NORMAL if share.queue is not None else None)
     client_class = _class(share, classes, annotations, namespace, size)
     return GrantedClass(client_class, _beside_protected(share, classes, annotations, client_class))
 

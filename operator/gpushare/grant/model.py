@@ -89,9 +89,13 @@ def resolve(share: GpuShare, annotations: Mapping[str, str], namespace: str, con
 
 
 def default_grant(share: GpuShare) -> Grant:
-    """The grant of a container whose pod has no annotations of ours, without the class, which the webhook gives."""
+    """The grant of a container whose pod has no annotations of ours. Of the classes that a pod may name the webhook
+    gives one.
+    """
     memory = share.memory_default_mib
-    return _grant(share, share.clients.threads.default, memory, _default_limit_mib(share, memory) - memory)
+    grant = _grant(share, share.clients.threads.default, memory, _default_limit_mib(share, memory) - memory)
+    queued = share.queue is not None and share.classes is None
+    return replace(grant, client_class=ClientClass.NORMAL) if queued else grant
 
 
 def refusals(

@@ -55,6 +55,17 @@ def sized(delivery: str = "ResourceClaim", **size: Any) -> Object:
             share(processes=9, perGpu=2, classes={}),
             ["classes.protected.perGpu", "perGpu 2 × processes 9", "take Protected out of classes.allowed"],
         ),
+        (share(queue={}), ["clients.queue.slots", "Required"]),
+        (share(queue={"slots": 201}), ["clients.queue.slots", "201", "200"]),
+        (share(perGpu=48, queue={"slots": 193}), ["queue.slots", "perGpu 48 + queue.slots 193 is more than 240"]),
+        (share(queue={"slots": 8, "maxWait": "30s"}), ["queue.maxWait", "maxWait 30s is not within 1m and 24h"]),
+        (share(queue={"slots": 8, "maxWait": "24h1s"}), ["queue.maxWait", "maxWait 24h1s is not within 1m and 24h"]),
+        (share(queue={"slots": 8, "maxWait": "soon"}), ["queue.maxWait", '"soon" is not a duration', "1h30m"]),
+        (share(queue={"slots": 8, "idleAfter": "90s"}), ["queue.idleAfter", "idleAfter 90s is less than 2m"]),
+        (
+            gpu_share("a", share(queue={"slots": 8})["spec"] | {"delivery": "ResourceClaim"}),
+            ["clients.queue", "queue needs delivery DevicePlugin"],
+        ),
         (share(memroy=MEMORY), ["memroy"]),
         (share(perGpu="8"), ["spec.clients.perGpu in body must be of type integer"]),
         (share(memory={"default": 16}), ["spec.clients.memory.default in body must be of type string"]),
@@ -137,7 +148,8 @@ def test_defaults_are_written_out_by_the_server(harness: Harness) -> None:
         {"perGpu": 2},
         {"threadsBesideProtected": 50},
     )
-    assert (spec["delivery"], spec["enforcement"]) == ("DevicePlugin", "Audit")
+    assert (spec["delivery"], spec["enforcement"], "queue" in spec["clients"]) == ("DevicePlugin", "Audit", False)
+    assert dry_run(harness, share(queue={"slots": 8}))["spec"]["clients"]["queue"] == {"slots": 8, "maxWait": "1h"}
 
 
 def test_as_many_sizes_as_allowed_are_taken_and_no_two_of_one_name(harness: Harness) -> None:

@@ -10,6 +10,7 @@ from gpushare.api.client_class import ClientClass
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.names import ANNOTATION_BESIDE_PROTECTED, ANNOTATION_CLASS
 from gpushare.grant.classes import GrantedClass, granted_class
+from gpushare.grant.model import default_grant
 from gpushare.grant.refused import GrantRefused
 
 CLASS, BESIDE = ANNOTATION_CLASS, ANNOTATION_BESIDE_PROTECTED
@@ -21,6 +22,21 @@ def share(classes: dict[str, Any] | None = None) -> GpuShare:
     sizes += [{"name": "plain", "threads": 25, "memory": "4Gi"}]
     spec = {"clients": clients, "delivery": "ResourceClaim", "sizes": sizes}
     return GpuShare.model_validate({"metadata": {"name": "a"}, "spec": spec})
+
+
+def with_queue(**clients: Any) -> GpuShare:
+    spec = {"clients": {"perGpu": 4, "memory": {"default": "4Gi"}, "queue": {"slots": 8}, **clients}}
+    return GpuShare.model_validate({"metadata": {"name": "a"}, "spec": spec})
+
+
+def test_a_share_with_a_queue_and_no_classes_has_normal_clients_alone() -> None:
+    normal = GrantedClass(ClientClass.NORMAL)
+    assert granted_class(with_queue(), {}, "team") == normal
+    assert default_grant(with_queue()).client_class is ClientClass.NORMAL
+    with pytest.raises(GrantRefused, match="needs classes"):
+        granted_class(with_queue(), {CLASS: "Protected"}, "team")
+    assert granted_class(with_queue(classes={}), {CLASS: "Protected"}, "team") == GrantedClass(ClientClass.PROTECTED)
+    assert default_grant(with_queue(classes={})).client_class is None
 
 
 @pytest.mark.parametrize(

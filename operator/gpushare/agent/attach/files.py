@@ -13,6 +13,7 @@ from gpushare.agent.podresources.holdings import ShareGpu
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.gpunode import ShareName, Uuid
+from gpushare.api.gpushare import GpuShare
 from gpushare.messages.log_on_change import LogOnChange
 from gpushare.messages.wording import first_names
 from gpushare.mps.files import READABLE, read_model, write_model
@@ -54,7 +55,9 @@ class GrantFiles:
             return  # of a GPU that is given back the file may be gone already
         known = before.pods if before is not None else []
         pods = self._granted(holders, share, uuid, known) if holders is not None else known
-        grants = GpuGrants(uuid=uuid, share=share, closed=why_closed, pods=pods)
+        gpu_share = holders.shares.get(share) if holders is not None else None
+        places, max_wait = _queue(gpu_share, before)
+        grants = GpuGrants(uuid=uuid, share=share, closed=why_closed, places=places, max_wait=max_wait, pods=pods)
         if grants != before:
             write_model(path, grants, READABLE)
         self._written[uuid] = grants
@@ -79,3 +82,10 @@ class GrantFiles:
             self._problems.clear(("room", uuid))
         self._pods[share, uuid] = list(granted.pods)
         return self._pods[share, uuid]
+
+
+def _queue(share: GpuShare | None, before: GpuGrants | None) -> tuple[int, float]:
+    """(places, seconds of waiting at most); (0, 0) without a queue. What holds stays while the share is not known."""
+    if share is None:
+        return (before.places, before.max_wait) if before is not None else (0, 0.0)
+    return (share.clients.per_gpu, float(share.place_wait_seconds)) if share.queue is not None else (0, 0.0)

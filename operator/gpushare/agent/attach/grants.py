@@ -16,6 +16,7 @@ from gpushare.agent.attach.protected import protected_clients, within_bound
 from gpushare.agent.observe.granted import container_grant
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.reconcile.readiness import Readiness
+from gpushare.api.client_class import ClientClass
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
@@ -152,16 +153,23 @@ def _client_grant(grant: Grant | None, share: GpuShare | None, *, by_cdi: bool) 
     if grant is None or grant.process_limit_mib < 1:
         return None
     contexts = most_contexts(grant.processes, share.clients.per_gpu) if share is not None else 0
-    has_class = by_cdi and (share is None or share.classes is not None)
+    has_class = by_cdi and (share is None or share.counts_launches)
     beside = grant.threads_beside_protected if has_class else 0
+    client_class = grant.client_class or _class_without_classes(share)
     return ClientGrant(
         threads=grant.threads,
         memory_mib=grant.process_limit_mib,
         processes=grant.processes,
         contexts=contexts,
-        client_class=grant.client_class or "" if has_class else "",
+        client_class=client_class if has_class else "",
         sm_percent=beside if beside < 100 else 0,
     )
+
+
+def _class_without_classes(share: GpuShare | None) -> str:
+    """The class of a client that was admitted before its share had a queue; empty: none."""
+    queued = share is not None and share.queue is not None and share.classes is None
+    return ClientClass.NORMAL.value if queued else ""
 
 
 def _may_initialise(pod: Pod) -> bool:

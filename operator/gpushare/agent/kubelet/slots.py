@@ -101,7 +101,7 @@ class SlotDevices:
         unstarted = self._unstarted.get(uuid, set())
         if slot in unstarted:
             share = self._sources.shares().get(self._share)
-            per_gpu = share.clients.per_gpu if share else None
+            per_gpu = share.slots_per_gpu if share else None
             others = waits_for(unstarted, self._sources.held(self._share, uuid), per_gpu)
             if others is not None:
                 return (

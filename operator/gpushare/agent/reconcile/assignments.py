@@ -71,7 +71,7 @@ def plan(
             share = shares.get(desired.share)
             ends = item is not None and item.share == desired.share and item.terminate_clients
             shows = share.shows_grant if share else desired.shows_grant
-            classes = share.classes is not None if share else desired.has_classes
+            classes = share.counts_launches if share else desired.has_classes
             plans[uuid] = GpuPlan(uuid, desired.share, stage, _limits(desired, share), ends, shows, classes)
         elif given is not None:
             stage = _stage(given.share, item, known=known, drained=uuid in drained)
@@ -93,7 +93,7 @@ def _plan_to_take(item: Assignment, stage: GpuStage, share: GpuShare | None) -> 
         stage,
         daemon_limits(share),
         shows_grant=share.shows_grant,
-        has_classes=share.classes is not None,
+        has_classes=share.counts_launches,
     )
 
 

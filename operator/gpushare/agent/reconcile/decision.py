@@ -307,7 +307,8 @@ def _with_room(
     if share is None or item is None or item.state is None:
         return readiness
     clients = share.clients
-    free = len(held) < clients.per_gpu
+    # A container of a queue starts without a place, and finds one later.
+    free = share.queue is None and len(held) < clients.per_gpu
     return with_room(readiness, item.state.contexts, given.client_ceiling, clients.processes, free)
 
 

@@ -62,7 +62,7 @@ def offer_of(
     forgotten: Slots = frozenset(),
 ) -> GpuOffer:
     """Free slots only on a GPU that takes pods, of a share that still takes clients; held ones always."""
-    per_gpu = share.clients.per_gpu if share else 0
+    per_gpu = share.slots_per_gpu if share else 0
     lost = view is not None and view.lost
     accepting = takes_pods and plan.stage is GpuStage.SERVE and share is not None and not share.deleting and not lost
     numa_node = view.info.numa_node if view else None

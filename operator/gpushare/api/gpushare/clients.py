@@ -8,11 +8,14 @@ from pydantic import ConfigDict, Field
 from gpushare.api.base import ApiModel, checked, rule
 from gpushare.api.gpushare.classes import MOST_PROTECTED, Classes
 from gpushare.api.gpushare.memory import MemoryGrant
+from gpushare.api.gpushare.queue import Queue
 
 CONTEXT_RESERVE_MIB = 512
 """MiB of a GPU that no client can have: the MPS server's context (66 MiB measured) and the driver's own."""
 HIGHEST_CLIENT_CEILING = 60
 """MPS contexts on one GPU that any driver takes (60 from driver 590 on, 48 before); the node knows its own."""
+MOST_SLOTS = 240
+"""Slots of one GPU, those of its queue included: so many pods find room in what the node's parts tell each other."""
 
 Percent = Annotated[int, Field(ge=1, le=100)]
 
@@ -72,11 +75,18 @@ class Clients(ApiModel):
                 ".format([self.classes.protected.perGpu, self.processes])",
                 field=".classes.protected.perGpu",
             ),
+            rule(
+                f"!has(self.queue) || self.perGpu + self.queue.slots <= {MOST_SLOTS}",
+                f"perGpu + queue.slots must not exceed {MOST_SLOTS}",
+                says=f"'perGpu %d + queue.slots %d is more than {MOST_SLOTS} slots of a GPU: lower queue.slots'"
+                ".format([self.perGpu, self.queue.slots])",
+                field=".queue.slots",
+            ),
         )
     )
 
     per_gpu: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
-        description="Slots on each GPU: how many containers share it at the same time."
+        description="How many containers share each GPU at the same time. Without `queue` that is its slots."
     )
     processes: Annotated[int, Field(ge=1, le=HIGHEST_CLIENT_CEILING)] = Field(
         default=1,
@@ -90,6 +100,11 @@ class Clients(ApiModel):
         description="Lets clients be Protected, Normal or BestEffort: best effort gives way to protected clients of "
         "its GPU, by a library in front of the driver's. Default: no client has a class, and no library is mounted. "
         "Containers that start later have it. Needs CDI on the node.",
+    )
+    queue: Queue | None = Field(
+        default=None,
+        description="Delivery DevicePlugin only: more slots of a GPU than places. A pod starts at once, and its first "
+        "CUDA context waits until one of the GPU's perGpu places is free. Default: each slot is a place.",
     )
     placement: Placement | None = Field(
         default=None,

@@ -11,6 +11,7 @@ from gpushare.api.gpunode import Limits
 from gpushare.api.gpushare.classes import Classes
 from gpushare.api.gpushare.clients import CONTEXT_RESERVE_MIB, ONE_CONTAINER, Clients
 from gpushare.api.gpushare.memory import Enforcement, MemoryLimits, ReportedTotal
+from gpushare.api.gpushare.queue import Queue
 from gpushare.api.gpushare.spec import Delivery, GpuShareSpec
 from gpushare.api.gpushare.status import GpuShareStatus
 from gpushare.api.meta import ObjectMeta
@@ -73,6 +74,21 @@ class GpuShare(ApiModel):
         return self.clients.classes
 
     @property
+    def queue(self) -> Queue | None:
+        """The queue for its places; None: each slot of its GPUs is a place."""
+        return self.clients.queue
+
+    @property
+    def counts_launches(self) -> bool:
+        """Tells whether launches pass a library of ours: its clients have a class, or wait for places."""
+        return self.classes is not None or self.queue is not None
+
+    @property
+    def slots_per_gpu(self) -> int:
+        """Containers that may hold a slot of a GPU: one for each place, and those of the queue."""
+        return self.clients.per_gpu + (self.queue.slots if self.queue is not None else 0)
+
+    @property
     def may_starve(self) -> bool:
         """Whether one client can keep all others of its GPU waiting: each may have all SMs, and none gives way."""
         several = self.clients.per_gpu > 1 and (not self.by_claims or self.clients.threads.overcommit > 1)
@@ -106,6 +122,17 @@ class GpuShare(ApiModel):
     def max_wait_seconds(self) -> int | None:
         return None if self.spec.max_wait is None else parse_duration(self.spec.max_wait)
 
+    @property
+    def place_wait_seconds(self) -> int:
+        """How long a process waits for a place; 0 without a queue."""
+        return 0 if self.queue is None else parse_duration(self.queue.max_wait)
+
+    @property
+    def idle_after_seconds(self) -> int | None:
+        """After how long without a launch a client may lose its place; None: never."""
+        after = self.queue.idle_after if self.queue is not None else None
+        return None if after is None else parse_duration(after)
+
     def read_amounts(self) -> None:
         """ValueError: an amount or a duration cannot be read. The schema's own rules are made of floats."""
         memory, limits = self.clients.memory, self.clients.memory.limits
@@ -113,7 +140,7 @@ class GpuShare(ApiModel):
         sizes = (amount for size in self.spec.sizes for amount in (size.memory, size.memory_limit))
         for amount in (memory.default, memory.max, *limited, *sizes):
             parse_mib(amount or memory.default)
-        _ = self.fault_timeout_seconds, self.max_wait_seconds
+        _ = self.fault_timeout_seconds, self.max_wait_seconds, self.place_wait_seconds, self.idle_after_seconds
 
     @property
     def contexts_per_gpu(self) -> int:

@@ -56,6 +56,11 @@ class GpuShareSpec(ApiModel):
                 "placement Spread needs delivery DevicePlugin: the scheduler places claims, on the first GPU that fits",
                 field=".clients.placement",
             ),
+            rule(
+                "self.delivery == 'DevicePlugin' || !has(self.clients) || !has(self.clients.queue)",
+                "queue needs delivery DevicePlugin: a claim has its part of the GPU as long as its pod; take queue out",
+                field=".clients.queue",
+            ),
             *SIZE_RULES,
             rule(
                 "self.delivery == 'DevicePlugin' || !has(self.clients) || !has(self.clients.memory.limits) || "

@@ -216,7 +216,7 @@ def ready(summary: ShareSummary, parts: tuple[RefusalVerdict, ...]) -> RefusalVe
                 return _verdict(ConditionType.READY, False, ShareReason.WRITE_REFUSED, message)
             return RefusalVerdict(ConditionType.READY, part.status, part.reason, part.message)
     message = parts[0].message
-    slots, offered = summary.held.slots, summary.kept.verified * summary.share.clients.per_gpu
+    slots, offered = summary.held.slots, summary.kept.verified * summary.share.slots_per_gpu
     if summary.kept and not summary.unready and slots > offered:
         message += f"; {count_of(slots, 'slot')} {are(slots)} held, and {offered} offered: those who have one keep it"
     return RefusalVerdict(ConditionType.READY, "True", ShareReason.READY, message[:MESSAGE_LENGTH])

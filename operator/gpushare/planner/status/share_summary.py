@@ -235,7 +235,7 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
     return GpuShareStatus(
         observed_generation=share.metadata.generation,
         gpus=GpuCounts(matching=summary.matching, assigned=len(assigned), ready=ready, draining=len(summary.draining)),
-        slots=SlotCounts(total=ready * clients.per_gpu, used=summary.held.slots),
+        slots=SlotCounts(total=ready * share.slots_per_gpu, used=summary.held.slots),
         nodes=len(assigned.nodes),
         summary=f"{ready}/{len(assigned)}",
         threads="whole" if share.whole else f"{clients.threads.default}/{clients.threads.max}%",

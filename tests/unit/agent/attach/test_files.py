@@ -1,5 +1,6 @@
 """grants.json of each GPU: written when it changes, and never emptied by an agent that knows nothing yet."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,20 @@ def test_an_agent_without_readings_keeps_pods_and_closes_the_file(
     restarted = GrantFiles()
     restarted.update(taken(directory), LOST, None)
     assert written(directory) == structs.replace(before, closed="GpuLost: gone")
+
+
+def test_the_broker_is_told_the_places_and_how_long_a_process_waits(directory: GpuDir) -> None:
+    queued = share(clients=share().clients.wire() | {"queue": {"slots": 32, "maxWait": "30m"}})
+    files = GrantFiles()
+    for holders, told in (
+        (HOLDERS, (0, 0)),
+        (replace(HOLDERS, shares={"a": queued}), (8, 1800)),
+        (None, (8, 1800)),
+        (replace(HOLDERS, shares={}), (8, 1800)),
+        (HOLDERS, (0, 0)),
+    ):
+        files.update(taken(directory), READY, holders)
+        assert (written(directory).places, written(directory).max_wait) == told
 
 
 def test_nothing_is_written_before_anybody_is_known(directory: GpuDir) -> None:

@@ -1,15 +1,18 @@
 """Who may attach to a GPU: each sentence is one case."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpushare.agent.attach.grants import MAX_CONTAINERS, MAX_PODS, PartHolders, closed, granted_pods
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
+from gpushare.api.gpushare import GpuShare
 from gpushare.grant.model import Grant
 from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.mps.files import MAX_BYTES
@@ -93,6 +96,18 @@ def test_only_a_container_with_a_slot_gets_its_grant() -> None:
 )  # fmt: skip
 def test_who_has_a_grant(sentence: str, given: PartHolders, expected: object) -> None:
     assert found(given) == expected, sentence
+
+
+def queued(**clients: Any) -> GpuShare:
+    return share(clients=share().clients.wire() | {"queue": {"slots": 32}} | clients)
+
+
+def test_who_came_before_the_queue_has_a_class_by_which_launches_count() -> None:
+    before = holders(pod(), places={("pod-1", "app"): HERE})
+    given = replace(before, shares={"a": queued()})
+    assert found(given) == {"pod-1": {"app": structs.replace(GRANTED, client_class="Normal")}}
+    assert found(replace(given, by_cdi=False)) == {"pod-1": {"app": GRANTED}}, "no library would say what it launches"
+    assert found(replace(before, shares={"a": queued(classes={})})) == {"pod-1": {"app": GRANTED}}
 
 
 def test_an_init_container_has_no_part_once_containers_run() -> None:

@@ -115,6 +115,22 @@ async def test_a_share_with_classes_has_their_library_and_shows_no_grant(node: F
     assert read_wanted(node).has_classes
 
 
+async def test_a_share_with_a_queue_has_the_library_of_classes(node: FakeNode) -> None:
+    has_fronts(node)
+    await node.serving()
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": {**SHARE["spec"]["clients"], "queue": {"slots": 8}}}})
+    await node.until(lambda: CLASSES in delivered(node) and len(node.kubelet.ids()) == 12)
+    assert read_wanted(node).has_classes
+
+
+async def test_a_node_without_cdi_says_that_who_waits_is_told_nothing(node: FakeNode) -> None:
+    await node.stop()
+    node.start(cdi="Never")
+    await node.serving()
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": {**SHARE["spec"]["clients"], "queue": {"slots": 8}}}})
+    await node.until(lambda: "is told no position" in node.daemon().get("message", ""))
+
+
 async def test_a_node_without_cdi_gives_no_class_and_says_so(node: FakeNode) -> None:
     await node.stop()
     node.start(cdi="Never")
