@@ -36,6 +36,7 @@ struct resource {
     _(stream_green, "cuStreamGetGreenCtx", (CUstream, void **))                                         \
     _(context_current, "cuCtxGetCurrent", (CUcontext *))                                                \
     _(context_device, "cuCtxGetDevice", (CUdevice *))                                                   \
+    _(primary_state, "cuDevicePrimaryCtxGetState", (CUdevice, unsigned int *, int *))                   \
     _(primary_retain, "cuDevicePrimaryCtxRetain", (CUcontext *, CUdevice))                              \
     _(device_resource, "cuDeviceGetDevResource", (CUdevice, struct resource *, int))                    \
     _(split_resource, "cuDevSmResourceSplitByCount",                                                    \

@@ -8,6 +8,7 @@
 #define GPUSHARE_LAUNCHES_H
 
 #include "give_way.h"
+#include "place.h"
 
 typedef uint64_t CUdeviceptr;
 typedef void *CUgraphExec;
@@ -347,6 +348,32 @@ CONTEXT_END_FRONT(cuCtxDestroy_v2, (CUcontext context), (context))
 CONTEXT_END_FRONT(cuDevicePrimaryCtxReset_v2, (CUdevice device), (device))
 CONTEXT_END_FRONT(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
 
+/* A context is made by a container that has a place. One that is retained again is there already. */
+
+static bool has_primary(CUdevice device)
+{
+    unsigned int flags = 0;
+    int active = 0;
+
+    return driver_primary_state != NULL && driver_primary_state(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+#define CONTEXT_FRONT(symbol, parameters, arguments, exists)                     \
+    static CUresult(*own_##symbol) parameters;                                   \
+    EXPORT CUresult symbol parameters                                            \
+    {                                                                            \
+        if (own_##symbol == NULL)                                                \
+            return CUDA_ERROR_NOT_FOUND;                                         \
+        CUresult refused = (exists) ? CUDA_SUCCESS : wait_for_place();           \
+        return refused != CUDA_SUCCESS ? refused : own_##symbol arguments;       \
+    }
+CONTEXT_FRONT(cuDevicePrimaryCtxRetain, (CUcontext *context, CUdevice device), (context, device), has_primary(device))
+CONTEXT_FRONT(cuCtxCreate_v2, (CUcontext *context, unsigned int flags, CUdevice device), (context, flags, device), false)
+CONTEXT_FRONT(cuCtxCreate_v3, (CUcontext *context, void *affinities, int count, unsigned int flags, CUdevice device),
+              (context, affinities, count, flags, device), false)
+CONTEXT_FRONT(cuCtxCreate_v4, (CUcontext *context, void *parameters, unsigned int flags, CUdevice device),
+              (context, parameters, flags, device), false)
+
 /* (name, first and last version of CUDA with this variant, symbol, whether it has a twin for the thread's own stream.) */
 #define FRONTS(_, BOTH, COPY)                               \
     BOTH("cuLaunchKernel", 4000, 13999, cuLaunchKernel)     \
@@ -375,6 +402,10 @@ CONTEXT_END_FRONT(cuDevicePrimaryCtxRelease_v2, (CUdevice device), (device))
     _("cuInit", 2000, 13999, cuInit)                        \
     _("cuStreamDestroy", 4000, 13999, cuStreamDestroy_v2)   \
     _("cuCtxDestroy", 4000, 13999, cuCtxDestroy_v2)         \
+    _("cuDevicePrimaryCtxRetain", 7000, 13999, cuDevicePrimaryCtxRetain) \
+    _("cuCtxCreate", 3020, 11039, cuCtxCreate_v2)           \
+    _("cuCtxCreate", 11040, 12049, cuCtxCreate_v3)          \
+    _("cuCtxCreate", 12050, 13999, cuCtxCreate_v4)          \
     _("cuDevicePrimaryCtxReset", 11000, 13999, cuDevicePrimaryCtxReset_v2) \
     _("cuDevicePrimaryCtxRelease", 11000, 13999, cuDevicePrimaryCtxRelease_v2)
 

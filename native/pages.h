@@ -29,6 +29,8 @@ struct board {
     uint32_t magic, version;
     uint64_t broker;     /* another one of each broker: a process with pages asks for new ones */
     uint64_t generation; /* another one when a protected process came or went: best effort asks who is there */
+    uint32_t places;     /* containers that may have contexts at the same time, while others wait; 0: there is no queue */
+    uint32_t reserved;
 };
 
 /* Times are nanoseconds: of CLOCK_MONOTONIC, or durations. */
@@ -68,6 +70,7 @@ enum { MOVED_BYTES = 1 << 20 }; /* copies and fills below that do not count and 
 enum request {
     REQUEST_PAGES = 0x67700002, /* new pages of its own, in the place of earlier ones of this process, and BUSY's */
     REQUEST_BUSY = 0x67700003,  /* the busy pages of the protected processes, of best effort */
+    REQUEST_PLACE = 0x67700004, /* whether the process may make a context; on a connection of its own */
 };
 
 enum class { CLASS_NONE, CLASS_PROTECTED, CLASS_NORMAL, CLASS_BEST_EFFORT };
@@ -86,7 +89,27 @@ struct answer {
 
 #define MAPPED 0x6d737067u /* "gpsm", 4 bytes */
 
-_Static_assert(sizeof(struct board) == 24 && sizeof(struct busy) == 16 && sizeof(struct answer) == 48, "no padding");
+/* The broker's answers to PLACE, a packet each: at once, at each change of position, and each minute; after another state
+ * than PLACE_WAITING it hangs up. A process that hangs up before that waits no longer. */
+#define PLACE_MAGIC 0x4c737067u /* "gpsL" */
+
+enum place_state {
+    PLACE_NOT_NEEDED, /* there is no queue, or the container has no part of the GPU: the attach tells */
+    PLACE_WAITING,
+    PLACE_GIVEN,   /* to its container, which has it for a context that comes soon */
+    PLACE_REFUSED, /* it waited as long as the share lets it wait */
+};
+
+struct place {
+    uint32_t magic, version;
+    uint32_t state;
+    uint32_t position; /* 1: the next one */
+    uint32_t waiting;  /* containers */
+    uint32_t places;
+};
+
+_Static_assert(sizeof(struct board) == 32 && sizeof(struct busy) == 16 && sizeof(struct answer) == 48 &&
+                   sizeof(struct place) == 24, "no padding");
 _Static_assert(offsetof(struct activity, gave_way_to) == 128 && offsetof(struct activity, longest) == 256, "as written");
 _Static_assert(sizeof(struct activity) == 256 + MOST_LONGEST * 64 && sizeof(struct activity) <= PAGE_BYTES, "one page");
 

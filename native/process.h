@@ -115,6 +115,7 @@ struct pages {
         struct {
             uint32_t magic, version;
             _Atomic uint64_t broker, generation;
+            _Atomic uint32_t places;
         };
         unsigned char bytes[PAGE_BYTES];
     } board;

@@ -423,16 +423,57 @@ int driverSetContext(int number)
     return 0;
 }
 
+static int made, retained; /* contexts of the program's own, and users of the primary one */
+
+/* How many contexts there are. */
+int driverContexts(void)
+{
+    return made + (retained > 0);
+}
+
+int cuDevicePrimaryCtxGetState(int device, unsigned int *flags, int *active)
+{
+    *flags = 0;
+    *active = retained > 0;
+    return device == 0 ? 0 : 101;
+}
+
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
     (void)device;
+    retained++;
     *context = (void *)(intptr_t)1;
     return 0;
 }
 
 int cuDevicePrimaryCtxRelease_v2(int device)
 {
+    retained -= device == 0 && retained > 0;
     return device == 0 ? 0 : 101;
+}
+
+static int make_context(void **context, int device)
+{
+    *context = (void *)(intptr_t)++made;
+    return device == 0 ? 0 : 101;
+}
+
+int cuCtxCreate_v2(void **context, unsigned int flags, int device)
+{
+    (void)flags;
+    return make_context(context, device);
+}
+
+int cuCtxCreate_v3(void **context, void *affinities, int count, unsigned int flags, int device)
+{
+    (void)affinities, (void)count, (void)flags;
+    return make_context(context, device);
+}
+
+int cuCtxCreate_v4(void **context, void *parameters, unsigned int flags, int device)
+{
+    (void)parameters, (void)flags;
+    return make_context(context, device);
 }
 
 /* All events and streams go with it. */
@@ -552,9 +593,12 @@ void *driver_stream_function(const char *symbol, int version, int per_thread)
         ONE("cuEventQuery", cuEventQuery) ONE("cuEventSynchronize", cuEventSynchronize)
         ONE("cuCtxSynchronize", cuCtxSynchronize) ONE("cuStreamDestroy", cuStreamDestroy_v2)
         ONE("cuDevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2)
+        ONE("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain)
         ONE("cuDevicePrimaryCtxRelease", cuDevicePrimaryCtxRelease_v2) ONE("cuCtxDestroy", cuCtxDestroy_v2)
     };
 
+    if (strcmp(symbol, "cuCtxCreate") == 0)
+        return version < 11040 ? (void *)cuCtxCreate_v2 : version < 12050 ? (void *)cuCtxCreate_v3 : (void *)cuCtxCreate_v4;
     for (size_t i = 0; version >= 4000 && i < sizeof known / sizeof *known; i++)
         if (strcmp(symbol, known[i].name) == 0 && known[i].flag == (per_thread ? 2 : 0))
             return known[i].found;

@@ -25,7 +25,7 @@ static int fuzz_clock_gettime(clockid_t clock, struct timespec *time);
 __attribute__((unused)) static void *(*const unused_find)(const struct symbol *, size_t, const char *) = find;
 __attribute__((unused)) static uint64_t (*const unused_size)(void) = take_size;
 
-enum { DESCRIPTORS = 64, BLOCKS = 8, MOST_CALLS = 64, LONGEST_CALL = 20 };
+enum { DESCRIPTORS = 64, BLOCKS = 8, MOST_CALLS = 64, LONGEST_CALL = 20, LONGEST_WAIT = 36000 };
 
 static nanoseconds clock_now;
 static bool is_open[DESCRIPTORS];
@@ -92,8 +92,24 @@ static long fuzz_map(unsigned char *place, size_t size, int flags)
     return (long)place;
 }
 
+/* What a broker says of places, as it should be or not. */
+static long fuzz_place(struct kernel_message *message)
+{
+    struct place place = {PLACE_MAGIC, PAGES_VERSION, take_byte() % 5, take_byte(), take_byte(), take_byte()};
+    const size_t size = take_byte() < 248 ? sizeof place : take_byte() % sizeof place;
+
+    if (take_byte() >= 248)
+        take_bytes(&place, sizeof place);
+    memcpy(message->parts->base, &place, size);
+    message->control_bytes = 0;
+    return (long)size;
+}
+
 static long fuzz_receive(struct kernel_message *message)
 {
+    if (message->parts->bytes == sizeof(struct place))
+        return fuzz_place(message);
+
     struct answer answer = {ANSWER_MAGIC, PAGES_VERSION, 1 + take_byte() % 3, take_byte() % 101, 5, 0, 0, 0, 1, 1};
     const uint8_t kind = take_byte();
     const unsigned int count = kind < 192 ? 0 : take_byte() % 24;
@@ -147,7 +163,16 @@ static long fuzz_syscall(long number, ...)
         return 0;
     case SYS_connect: CHECK(memchr((char *)a[1] + 2, 0, 108) != NULL); return take_byte() < 8 ? -1 : 0;
     case SYS_sendto: return take_byte() < 8 ? -1 : a[2];
-    case SYS_ppoll: clock_now += MILLISECONDS; return take_byte() < 16 ? 0 : 1;
+    case SYS_ppoll: {
+        struct kernel_poll *polled = (void *)a[0];
+        const uint8_t kind = take_byte();
+        clock_now += kind < 16 ? LOOK : MILLISECONDS;
+        polled->found = polled->wanted;
+        errno = EINTR;
+        return a[3] != 0 && kind > 252 ? -1 : kind < 16 ? 0 : 1;
+    }
+    case SYS_rt_sigprocmask: memset((void *)a[2], 0, sizeof(uint64_t)); return 0;
+    case SYS_write: CHECK(a[0] == 2 && a[2] > 0 && a[2] <= LONGEST_LINE && ((char *)a[1])[a[2] - 1] == '\n'); return a[2];
     case SYS_recvmsg: return take_byte() < 8 ? -1 : fuzz_receive((void *)a[1]);
     case SYS_lseek: return take_byte() < 8 ? 0 : PAGE_BYTES;
     case SYS_fcntl: return take_byte() < 8 ? -1 : 0;
@@ -275,6 +300,18 @@ static CUresult give_primary(CUcontext *context, CUdevice device)
     *context = handle();
     return any_result();
 }
+static CUresult give_state(CUdevice device, unsigned int *flags, int *active)
+{
+    (void)device;
+    *flags = 0;
+    *active = take_byte() % 2;
+    return any_result();
+}
+static CUresult make_context(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    (void)context, (void)flags, (void)device;
+    return noted(NULL);
+}
 static CUresult give_resource(CUdevice device, struct resource *resource, int kind)
 {
     (void)device;
@@ -359,8 +396,10 @@ static void *fuzz_dlsym(void *library, const char *name)
         {"cuEvent", (function)asked_one},
         {"cuCtxGetCurrent", (function)give_handle},
         {"cuCtxGetDevice", (function)give_number},
+        {"cuCtxCreate_v2", (function)make_context},
         {"cuCtx", (function)asked_one},
         {"cuDevicePrimaryCtxRetain", (function)give_primary},
+        {"cuDevicePrimaryCtxGetState", (function)give_state},
         {"cuDevicePrimaryCtx", (function)asked_number},
         {"cuDeviceGetDevResource", (function)give_resource},
         {"cuDevSmResourceSplitByCount", (function)split},
@@ -395,6 +434,8 @@ static void disturb(void)
         atomic_store(&pages->board.generation, take_byte());
     if (take_byte() < 16)
         atomic_store(&pages->board.broker, take_byte());
+    if (take_byte() < 16)
+        atomic_store(&pages->board.places, take_byte() % 2);
     for (int i = 0; i < 2 && take_byte() < 96; i++)
         atomic_store(&pages->others[i].word, take_number());
     clock_now += take_byte() * MILLISECONDS;
@@ -409,7 +450,7 @@ static void check_call(CUresult result, function own)
 
 static void call(void)
 {
-    const nanoseconds began = clock_now;
+    nanoseconds began = clock_now;
     CUstream s = handle();
     CUevent e = handle();
     struct CUlaunchAttribute *attributes = calloc(2, sizeof *attributes);
@@ -421,6 +462,14 @@ static void call(void)
     *config = (struct CUlaunchConfig){{1, 2, 3}, {4, 5, 6}, 7, s, attributes, 2};
     attributes[1].id = take_byte() % 4;
     attributes[1].value.cooperative = 1;
+    driver_calls = 0;
+    if (take_byte() < 16) {
+        CUcontext context = NULL;
+        CUresult result = cuCtxCreate_v2(&context, 0, 0);
+        CHECK(own_cuCtxCreate_v2 == NULL || (driver_calls == 0 ? result == NO_PLACE : result == driver_result));
+        CHECK(clock_now - began < LONGEST_WAIT * SECONDS);
+        began = clock_now;
+    }
     driver_calls = 0;
     switch (take_byte() % 16) {
     case 0: case 1: case 2:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from queue import Queue
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
 KERNEL, COOPERATIVE, GRAPH, COPY, RECORDED, WAIT, HOST = range(1, 8)
 """What the driver has noted: see `Traced`."""
@@ -61,6 +61,8 @@ def event():
     return made.value
 def record(e, s=0): return cuda.cuEventRecord(P(e), P(s))
 def wait(s, e): return cuda.cuStreamWaitEvent(P(s), P(e), 0)
+def context(create, *between): return create(ctypes.pointer(P()), *between, ctypes.c_uint(0), ctypes.c_int(0))
+def primary(f=None): return (f or cuda.cuDevicePrimaryCtxRetain)(ctypes.pointer(P()), ctypes.c_int(0))
 def sync(s=0): return cuda.cuStreamSynchronize(P(s))
 def begin_capture(s): return cuda.cuStreamBeginCapture_v2(P(s), 0)
 def end_capture(s): return cuda.cuStreamEndCapture(P(s), ctypes.byref(P()))
@@ -114,14 +116,15 @@ class Traced:
 
 
 class PacedClient:
-    """`libraries`: as `build.container_with_classes` makes them. `attach`: the broker's directory."""
+    """`libraries`: as `build.container_with_classes` makes them. `attach`: the broker's directory. `errors`: stderr."""
 
-    def __init__(self, libraries: Path, attach: Path, **environment: str) -> None:
+    def __init__(self, libraries: Path, attach: Path, errors: IO[str] | None = None, **environment: str) -> None:
         environment |= {"LD_LIBRARY_PATH": str(libraries), "GPUSHARE_ATTACH": str(attach)}
         self._process = subprocess.Popen(
             [sys.executable, "-SEuc", PROGRAM],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
             env=environment,
         )

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PAGES, BUSY, MAPPED = 0x67700002, 0x67700003, 0x6D737067
+PAGES, BUSY, PLACE, MAPPED = 0x67700002, 0x67700003, 0x67700004, 0x6D737067
+NOT_NEEDED, WAITING, GIVEN, REFUSED = range(4)
 PROTECTED, NORMAL, BEST_EFFORT = 1, 2, 3
 CLASSES = {"Protected": PROTECTED, "Normal": NORMAL, "BestEffort": BEST_EFFORT}
 BOARD_MAGIC, ACTIVITY_MAGIC, BUSY_MAGIC, ANSWER_MAGIC = 0x42737067, 0x41737067, 0x57737067, 0x50737067
+PLACE_MAGIC = 0x4C737067
 FUTURE_WRITE = 0x10
 PAGE_BYTES = 4096
 _ACTIVITY = struct.Struct("<2I8Q2IQ5Q16Q")
@@ -113,6 +115,9 @@ class PagesBroker:
         self.own: list[Page] = []
         self.silent = False
         """Who asks is greeted and hears nothing more."""
+        self.places = 0
+        self.waiting: dict[int, socket.socket] = {}
+        """Who asked for a place, by PID, and has not hung up."""
         self._lock = threading.Lock()
         directory.mkdir(parents=True, exist_ok=True)
         self._board_file = os.open(directory / "board", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -139,6 +144,14 @@ class PagesBroker:
             self._thread.join(5)
             self._listener.close()
 
+    def has_places(self, count: int) -> None:
+        self.places = count
+        self._change()
+
+    def say(self, pid: int, state: int, position: int = 0, waiting: int = 0) -> None:
+        """To a process that asked for a place."""
+        self.waiting[pid].send(struct.pack("<6I", PLACE_MAGIC, 1, state, position, waiting, self.places))
+
     def protected(self) -> Page:
         """A protected client that is not a process: whoever asks from now on reads its word."""
         page = new_page(BUSY_MAGIC)
@@ -157,6 +170,7 @@ class PagesBroker:
 
     def _write_board(self) -> None:
         struct.pack_into("<2I", self._board, 0, BOARD_MAGIC, 1)
+        self._board[24:28] = self.places.to_bytes(4, "little")
         self._board[16:24] = self._generation.to_bytes(8, "little")
         self._board[8:16] = self._number.to_bytes(8, "little")
 
@@ -186,6 +200,9 @@ class PagesBroker:
                 return
 
     def _give(self, sock: socket.socket, pid: int, request: int) -> None:
+        if request == PLACE:
+            self._wait(sock, pid)
+            return
         kind = self._class_of(pid)
         own: list[Page] = []
         if request == PAGES and kind:
@@ -203,6 +220,12 @@ class PagesBroker:
             if kind == PROTECTED:
                 self._change()
             self.processes[pid].known = True
+
+    def _wait(self, sock: socket.socket, pid: int) -> None:
+        sock.settimeout(None)
+        self.waiting[pid] = sock
+        sock.recv(1)
+        self.waiting.pop(pid, None)
 
     def _others(self, pid: int) -> list[Page]:
         processes = [
