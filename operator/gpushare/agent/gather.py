@@ -40,6 +40,7 @@ class DecisionGatherer:
         self._verified_at: dict[ShareGpu, float] = {}
         self._withdrawn_at: dict[Uuid, float] = {}
         self._closed_since: dict[Uuid, float] = {}
+        self._shut_since: dict[Uuid, float] = {}
 
     def gather(self) -> DecisionInput:
         """OSError: the GPUs' directories cannot be read."""
@@ -62,6 +63,7 @@ class DecisionGatherer:
             brief_seconds=self._settings.intervals.brief,
             verified_at=self._verified_at,
             closed_since=self._closed_since,
+            shut_since=self._shut_since,
             undeliverable=readings.devices.problem(),
             daemonless=readings.devices.daemon_problem(),
             modes=self._settings.compute_mode_policy,
@@ -89,6 +91,11 @@ class DecisionGatherer:
         """The ResourceSlice offers the GPUs `closed` to no claim."""
         now = self._clock()
         self._closed_since = {uuid: self._closed_since.get(uuid, now) for uuid in closed}
+
+    def remember_shut(self, shut: Collection[Uuid]) -> None:
+        """grants.json of the GPUs `shut`, as it is on disk, lets nobody in."""
+        now = self._clock()
+        self._shut_since = {uuid: self._shut_since.get(uuid, now) for uuid in shut}
 
     def _read_spec(self) -> None:
         node = self._readings.cache.gpu_node()

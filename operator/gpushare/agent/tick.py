@@ -8,6 +8,7 @@ no pods, and holds up no other. What was decided is published once in a turn, be
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from gpushare.agent.attach.files import GrantFiles
+from gpushare.agent.attach.grants import closed
 from gpushare.agent.dra.driver import ClaimDelivery
 from gpushare.agent.gather import DecisionGatherer
 from gpushare.agent.kubelet.plugins import DevicePlugins
@@ -130,8 +131,9 @@ class Tick:
 
     def _write_grants(self, assessed: Assessed) -> None:
         """Writes them before the gates open: a container finds its grant when it starts."""
-        readiness = {uuid: item.readiness for uuid, item in assessed.items()}
-        self._grants.update(self._readings.directories.shared, readiness, self._readings.part_holders())
+        why_closed = {uuid: closed(item.readiness) or _shut(item) for uuid, item in assessed.items()}
+        self._grants.update(self._readings.directories.shared, why_closed, self._readings.part_holders())
+        self._gatherer.remember_shut(self._grants.closed())
 
     def _notes(self, assessed: Assessed, steps: Problems) -> dict[Uuid, str]:
         """What the status says of each GPU beside its readiness: the first that there is."""
@@ -182,6 +184,12 @@ class Tick:
         closed = self._delivery.closed()
         if closed is not None:
             self._gatherer.remember_closed(closed)
+
+
+def _shut(item: GpuAssessment) -> str:
+    """Why nobody gets a place, although the GPU serves: who waits for one would be the new MPS pod's last client."""
+    waits = item.plan.replaces_pod and item.plan.has_queue
+    return f"the MPS pod of GpuShare {item.plan.share} is about to be replaced" if waits else ""
 
 
 def _claimable(decisions: Collection[GpuDecision]) -> Iterator[GpuDecision]:

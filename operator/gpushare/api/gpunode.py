@@ -122,7 +122,7 @@ class Holder(ApiModel):
     uuid: Uuid
     share: ShareName
     slots: list[Annotated[int, Field(ge=0, le=1024)]] = Field(
-        max_length=64,
+        max_length=256,
         description="Slots held by containers, or handed out by Allocate and not yet listed by the kubelet.",
     )
     pods: list[Annotated[str, Field(max_length=317)]] = Field(
@@ -139,6 +139,26 @@ class Holder(ApiModel):
         default=None,
         ge=0,
         description="What they may use together at most, in MiB; only of a share with memory.limits.",
+    )
+
+
+Client = Annotated[str, Field(max_length=381)]
+"""A container, as namespace/pod/container."""
+
+
+class GpuPlaces(ApiModel):
+    """The places of a GPU whose share has a queue (clients.queue), by its attach broker."""
+
+    uuid: Uuid
+    share: ShareName
+    limit: int = Field(ge=0, description="Containers that may have CUDA contexts on the GPU at the same time.")
+    used: int = Field(ge=0, description="Containers that have a place.")
+    waiting: int = Field(ge=0, description="Containers whose processes wait for a place.")
+    held: list[Client] = Field(
+        default_factory=list, max_length=64, description="Who has a place, as namespace/pod/container."
+    )
+    queue: list[Client] = Field(
+        default_factory=list, max_length=64, description="Who waits, as namespace/pod/container; the next one first."
     )
 
 
@@ -160,7 +180,8 @@ class Finding(ApiModel):
     reason: str = Field(
         max_length=64,
         description="MemoryAboveGrant, TooManyProcesses, TooManyContexts, NeverAttached, ClassNotTaken, "
-        "ClientNotListed, NotAnMpsClient, CdiEditsMissing, MountsUnknown, NoGrant or NotTheHolder; also an event's.",
+        "ComputesWithoutPlace, ClientNotListed, NotAnMpsClient, CdiEditsMissing, MountsUnknown, NoGrant or "
+        "NotTheHolder; also an event's.",
     )
     namespace: str = Field(default="", max_length=63, description="Empty for a process of the host.")
     pod: str = Field(default="", max_length=253)
@@ -244,6 +265,9 @@ class GpuNodeStatus(ApiModel):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uuid"]},
     )
     holders: list[Holder] = Field(default_factory=list, max_length=MAX_GPUS)
+    places: list[GpuPlaces] = Field(
+        default_factory=list, max_length=MAX_GPUS, description="Places on GPUs whose share has a queue, and who waits."
+    )
     foreign_holders: list[ForeignHolder] = Field(default_factory=list, max_length=16)
     findings: list[Finding] = Field(
         default_factory=list,

@@ -7,7 +7,7 @@ the node reports neither. The report outranks the assignment, since it says what
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, GpuNode, Limits
+from gpushare.api.gpunode import Assignment, DaemonStatus, Gpu, GpuNode, GpuPlaces, Limits
 from gpushare.planner.model import NodeView
 
 
@@ -27,6 +27,8 @@ class GpuRecord:
     claimed: bool = False
     """A ResourceClaim has the GPU or may have it, as the API says; its node reports the same as slots once it knows
     the pod."""
+    places: GpuPlaces | None = None
+    """None: its share has no queue, and who holds a slot may compute."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -39,6 +41,18 @@ class GpuRecord:
     @property
     def draining(self) -> bool:
         return self.assignment is not None and self.assignment.draining and self.assignment.share == self.holder
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a container may have CUDA contexts on it: it has a place or, without a queue, a slot."""
+        return bool(self.slots) if self.places is None else self.places.used > 0
+
+    @property
+    def users(self) -> frozenset[str]:
+        """Some of the pods for which it is in use, as namespace/name."""
+        if self.places is None:
+            return self.pods
+        return frozenset(client.rpartition("/")[0] for client in self.places.held)
 
     @property
     def verified(self) -> bool:
@@ -71,6 +85,7 @@ def gpu_records(node: NodeView, claimed: Callable[[str, str | None], bool] = lam
     gpus = {gpu.uuid: gpu for gpu in gpu_node.status.gpus}
     assignments = {assignment.uuid: assignment for assignment in gpu_node.spec.assignments or ()}
     daemons = {daemon.uuid: daemon for daemon in gpu_node.status.daemons}
+    places = {(item.uuid, item.share): item for item in gpu_node.status.places}
     held: dict[str, dict[str, set[int]]] = {}
     pods: dict[tuple[str, str], set[str]] = {}
     for holding in gpu_node.status.holders:
@@ -85,7 +100,10 @@ def gpu_records(node: NodeView, claimed: Callable[[str, str | None], bool] = lam
         taken = tuple(sorted(slots.get(holder, ()))) if holder else ()
         named = frozenset(pods.get((uuid, holder), ())) if holder else frozenset[str]()
         gpu = gpus.get(uuid)
-        records.append(GpuRecord(node, uuid, gpu, assignment, daemon, taken, holder, named, claimed(uuid, holder)))
+        queued = places.get((uuid, holder)) if holder else None
+        records.append(
+            GpuRecord(node, uuid, gpu, assignment, daemon, taken, holder, named, claimed(uuid, holder), queued)
+        )
     return sorted(records, key=lambda record: (record.index, record.uuid))
 
 
@@ -98,12 +116,14 @@ def _holder(daemon: DaemonStatus | None, slots: dict[str, set[int]], assignment:
 
 
 def moves_counts_alone(before: GpuNode, after: GpuNode) -> bool:
-    """Tells whether two states of a GpuNode differ in nothing but which slots are held, where nothing waits for that.
+    """Tells whether two states of a GpuNode differ in nothing but which slots and places are held, where nothing waits
+    for that.
 
-    In a fleet that is as planned they lead to the same plan, but for the slots in use in the status of a share, and
-    for what is said where more are held than offered.
+    In a fleet that is as planned they lead to the same plan, but for what is in use in the status of a share, and for
+    what is said where more is held than offered.
     """
-    if before.status.model_copy(update={"holders": []}) != after.status.model_copy(update={"holders": []}):
+    apart: dict[str, object] = {"holders": [], "places": []}
+    if before.status.model_copy(update=apart) != after.status.model_copy(update=apart):
         return False
     if before.metadata != after.metadata or before.spec != after.spec:
         return False
@@ -113,5 +133,6 @@ def moves_counts_alone(before: GpuNode, after: GpuNode) -> bool:
         for item in after.spec.assignments or ()
         if not item.draining and not item.paused and item.waiting_since is None
     }
-    holders = (*before.status.holders, *after.status.holders)
-    return all(served.get(holder.uuid) == settled.get(holder.uuid) == holder.share for holder in holders)
+    held = {(item.uuid, item.share) for status in (before.status, after.status) for item in status.holders}
+    held |= {(item.uuid, item.share) for status in (before.status, after.status) for item in status.places}
+    return all(served.get(uuid) == settled.get(uuid) == share for uuid, share in held)

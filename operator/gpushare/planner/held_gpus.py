@@ -57,6 +57,12 @@ class NodeGpus:
         return sum(len(record.slots) for record in self.records)
 
     @cached_property
+    def places(self) -> tuple[int, int]:
+        """The numbers of containers that have a place, and that wait for one."""
+        queued = [record.places for record in self.records if record.places is not None]
+        return sum(item.used for item in queued), sum(item.waiting for item in queued)
+
+    @cached_property
     def limits(self) -> frozenset[LimitsKey]:
         """All limits that are in force on some GPU."""
         return shared(frozenset(limits_key(record.current_limits) for record in self.records))
@@ -111,6 +117,12 @@ class HeldGpus:
     @property
     def slots(self) -> int:
         return sum(part.slots for part in self.parts)
+
+    @property
+    def places(self) -> tuple[int, int]:
+        """As of `NodeGpus`."""
+        counts = [part.places for part in self.parts]
+        return sum(used for used, _ in counts), sum(waiting for _, waiting in counts)
 
     @property
     def memory_mib(self) -> int:

@@ -3,6 +3,8 @@
 The end of an MPS pod is the end of its clients. So an outdated pod waits, and its GPUs go on taking pods, until no
 container holds a slot of them; then their free slots are withdrawn. The pod is deleted once the node confirms that no
 container took a slot meanwhile. Only a share's maxWait ends the waiting: free slots are withdrawn and clients ended.
+Of a share with a queue it is places that count: a container that only waits for one holds up nothing, and goes on
+waiting at the new pod's broker.
 
 Guarantees: the first pod is replaced alone, later ones a tenth of the share's at a time; each must have verified its
 daemons before the next is replaced; one that does not come up stops the roll-out until it comes up or the template
@@ -65,7 +67,7 @@ class NodeRollout:
 
     @property
     def idle(self) -> bool:
-        return not any(record.slots for record in self.records)
+        return not any(record.in_use for record in self.records)
 
     @property
     def clientless(self) -> bool:
@@ -269,4 +271,4 @@ def _ending(record: GpuRecord) -> bool:
 
 
 def _left(record: GpuRecord) -> bool:
-    return not record.slots and (record.daemon is None or record.daemon.drained)
+    return not record.in_use and (record.daemon is None or record.daemon.drained)

@@ -4,7 +4,7 @@ The start is in the API: an assignment carries since when it waits, so a restart
 begin the wait anew. Its words are for the status of a share, which other tenants may read, so they name no pod.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 
 from gpushare.api.gpunode import Assignment
@@ -36,8 +36,20 @@ def awaited(records: Iterable[GpuRecord]) -> str:
     """A phrase such as `2 pods to end`, with where they are named; `its container to end` where no pod is known by
     name."""
     records = list(records)
-    pods = {pod for record in records for pod in record.pods}
+    return _to_end({pod for item in records for pod in item.pods}, sum(len(item.slots) for item in records), "holders")
+
+
+def awaited_users(records: Iterable[GpuRecord]) -> str:
+    """The same, of those who would lose their clients: with a queue, who has a place."""
+    records = list(records)
+    if all(item.places is None for item in records):
+        return awaited(records)
+    used = sum(item.places.used if item.places is not None else len(item.slots) for item in records)
+    return _to_end({pod for item in records for pod in item.users}, used, "places")
+
+
+def _to_end(pods: Collection[str], containers: int, field: str) -> str:
     if not pods:
-        return f"{'its container' if sum(len(record.slots) for record in records) == 1 else 'their containers'} to end"
+        return f"{'its container' if containers == 1 else 'their containers'} to end"
     counted, them = ("1 pod", "it") if len(pods) == 1 else (f"{len(pods)} pods", "them")
-    return f"{counted} to end (GpuNode.status.holders names {them})"
+    return f"{counted} to end (GpuNode.status.{field} names {them})"

@@ -26,6 +26,15 @@ def assigned(node: str = "n1", **fields: Any) -> Assignment:
     return Assignment(uuid=f"GPU-{node}-0", share="a", **fields)
 
 
+def having(node: str, used: int) -> dict[str, Any]:
+    """Places of the node's GPU, of which some are used, and for which others wait."""
+    held = [f"ml/has-{number}/app" for number in range(used)]
+    queue = ["ml/waits/app"]
+    return {
+        "uuid": f"GPU-{node}-0", "share": "a", "limit": 4, "used": used, "waiting": 1, "held": held, "queue": queue
+    }  # fmt: skip
+
+
 class Fleet:
     """Nodes with one GPU of share a each."""
 
@@ -42,6 +51,7 @@ class Fleet:
         assignment: Assignment | None = None,
         daemon: dict[str, Any] | None = None,
         held: bool = False,
+        places: int | None = None,
         ready: bool = True,
         observed: int = 2,
     ) -> "Fleet":
@@ -52,7 +62,7 @@ class Fleet:
             gpus=1,
             assignments=[assignment or assigned(name)],
             daemons=[make.daemon("a", 0, name, **{"server_pid": 77} | (daemon or {}))],
-            status={"holders": holders},
+            status={"holders": holders, "places": [] if places is None else [having(name, places)]},
             ready=ready,
             observed=observed,
         )
@@ -91,6 +101,14 @@ STEPS: dict[str, tuple[dict[str, Any], dict[str, Any], Assignment, bool]] = {
         WITHDRAWN | {"observed": 1}, {}, assigned(paused=True, waiting_since=STAMP), False),
     "a pod that came in before the withdrawal ends the attempt": (
         WITHDRAWN | {"held": True, "daemon": {}}, {}, assigned(waiting_since=STAMP), False),
+    "with a queue a container that only waits holds up nothing": (
+        {"held": True, "places": 0}, {}, assigned(paused=True, waiting_since=STAMP), False),
+    "and survives the new pod": (
+        WITHDRAWN | {"held": True, "places": 0}, {}, assigned(paused=True, waiting_since=STAMP), True),
+    "who has a place is waited for": (
+        {"held": True, "places": 1}, {}, assigned(waiting_since=STAMP), False),
+    "and ends the attempt, where it got one before the GPU was closed": (
+        WITHDRAWN | {"held": True, "places": 1, "daemon": {}}, {}, assigned(waiting_since=STAMP), False),
     "while the old pod ends nothing is offered": (
         {"pod": pod(deleting=True)}, {}, assigned(paused=True, waiting_since=STAMP), False),
     "maxWait that is not over yet changes nothing": (
@@ -231,6 +249,11 @@ def test_the_condition_says_what_a_rollout_waits_for(fleet: Fleet) -> None:
 def test_the_condition_tells_of_a_roll_out_under_way_and_of_its_end(fleet: Fleet) -> None:
     assert Fleet(fleet.make).node(pod=pod()).condition()[:2] == ("False", "RollingOut")
     assert Fleet(fleet.make).node(pod=pod("n1", "new")).condition()[:2] == ("True", "DaemonsCurrent")
+
+
+def test_with_a_queue_a_rollout_names_those_who_have_a_place(fleet: Fleet) -> None:
+    fleet.node("n1", pod(), held=True, places=2)
+    assert "for 2 pods to end (GpuNode.status.places names them)" in fleet.condition()[2]
 
 
 def test_waiting_for_clients_leaves_the_share_ready(fleet: Fleet) -> None:

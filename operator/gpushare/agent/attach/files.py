@@ -8,10 +8,9 @@ closed is written all the same. A file that cannot be written holds up no other 
 import logging
 from collections.abc import Mapping
 
-from gpushare.agent.attach.grants import PartHolders, closed, granted_pods
+from gpushare.agent.attach.grants import PartHolders, granted_pods
 from gpushare.agent.podresources.holdings import ShareGpu
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
-from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.messages.log_on_change import LogOnChange
@@ -32,19 +31,25 @@ class GrantFiles:
         self._problems = LogOnChange(LOG)
 
     def update(
-        self, on_disk: Mapping[Uuid, DaemonFiles], readiness: Mapping[Uuid, Readiness], holders: PartHolders | None
+        self, on_disk: Mapping[Uuid, DaemonFiles], why_closed: Mapping[Uuid, str], holders: PartHolders | None
     ) -> None:
-        """`on_disk`: the GPUs taken. `readiness`: of those decided on. `holders` None: not known yet."""
+        """`on_disk`: the GPUs taken. `why_closed`: of those decided on, see `grants.closed`. `holders` None: not known
+        yet.
+        """
         self._written = {uuid: grants for uuid, grants in self._written.items() if uuid in on_disk}
         if holders != self._holders:
             self._holders, self._pods = holders, {}
-        for uuid in on_disk.keys() & readiness.keys():
+        for uuid in on_disk.keys() & why_closed.keys():
             try:
-                self._update(on_disk[uuid], closed(readiness[uuid]), holders)
+                self._update(on_disk[uuid], why_closed[uuid], holders)
                 self._problems.clear(("write", uuid))
             except OSError as error:
                 text = "GPU %s: who may attach cannot be written, trying again: %s"
                 self._problems.log(text, uuid, error.strerror or error, key=("write", uuid))
+
+    def closed(self) -> set[Uuid]:
+        """The GPUs whose file, as it is on disk, lets nobody in."""
+        return {uuid for uuid, grants in self._written.items() if grants.closed}
 
     def _update(self, item: DaemonFiles, why_closed: str, holders: PartHolders | None) -> None:
         """OSError."""

@@ -31,8 +31,9 @@ class GpuPlan:
     """`limits`: None of a whole GPU, and where the share is unknown and nothing is on disk. `ends_clients`: the share's
     maxWait is over.
 
-    `shows_grant`: containers see their grant as the GPU's memory. `has_classes`: they have a class. `resource`:
-    of a whole GPU, the one under which it is offered.
+    `shows_grant`: containers see their grant as the GPU's memory. `has_classes`: they have a class. `has_queue`: they
+    wait for places, as far as the share is known. `resource`: of a whole GPU, the one under which it is offered.
+    `replaces_pod`: it is drained for a new MPS pod, and stays with its share.
     """
 
     uuid: Uuid
@@ -42,7 +43,9 @@ class GpuPlan:
     ends_clients: bool = False
     shows_grant: bool = False
     has_classes: bool = False
+    has_queue: bool = False
     resource: str = ""
+    replaces_pod: bool = False
 
     @property
     def offered_as(self) -> str:
@@ -72,7 +75,12 @@ def plan(
             ends = item is not None and item.share == desired.share and item.terminate_clients
             shows = share.shows_grant if share else desired.shows_grant
             classes = share.counts_launches if share else desired.has_classes
-            plans[uuid] = GpuPlan(uuid, desired.share, stage, _limits(desired, share), ends, shows, classes)
+            queue = share is not None and share.queue is not None
+            pod = stage is GpuStage.DRAIN and item is not None and not item.draining
+            limits = _limits(desired, share)
+            plans[uuid] = GpuPlan(
+                uuid, desired.share, stage, limits, ends, shows, classes, has_queue=queue, replaces_pod=pod
+            )
         elif given is not None:
             stage = _stage(given.share, item, known=known, drained=uuid in drained)
             plans[uuid] = GpuPlan(uuid, given.share, stage, None, resource=given.resource)
@@ -94,6 +102,7 @@ def _plan_to_take(item: Assignment, stage: GpuStage, share: GpuShare | None) -> 
         daemon_limits(share),
         shows_grant=share.shows_grant,
         has_classes=share.counts_launches,
+        has_queue=share.queue is not None,
     )
 
 

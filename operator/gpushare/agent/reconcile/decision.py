@@ -7,7 +7,8 @@ Nothing changes a decision afterwards: the next tick makes another.
 Guarantees: a GPU is idle only when the order of events proves it. Free slots are withdrawn; then a reading of the
 kubelet begins that asks first what can be allocated and then what is held. Where the first answer names no slot of the
 GPU, none can be allocated any more, so the second is final. An allocation that this reading may have missed is pending,
-and a GPU with a pending slot is not idle.
+and a GPU with a pending slot is not idle. Of a share with a queue slots are held all the time: for a new MPS pod such
+a GPU is idle once nobody has a place, or can get one (`nobody_has_a_place`).
 
 Of claims the operator knows which are allocated, and waits for those. Here a GPU is idle when no claim is prepared and
 the scheduler has had the time to see that the GPU is closed.
@@ -22,6 +23,7 @@ from gpushare.agent.podresources.holdings import Holdings, KubeletView, ShareGpu
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage, plan
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.offers import GpuOffer, offer_of
+from gpushare.agent.reconcile.places import nobody_has_a_place
 from gpushare.agent.reconcile.readiness import Readiness, ReadinessInput, readiness_of, with_room
 from gpushare.agent.reconcile.whole_gpus import WholeGpu
 from gpushare.api.compute_mode import ComputeModePolicy
@@ -65,6 +67,8 @@ class DecisionInput:
     """When this agent last found that containers of a share may start on a GPU."""
     closed_since: Mapping[Uuid, float] = field(default_factory=dict)
     """The time since which the ResourceSlice lets no claim have a GPU; of shares that are delivered by claims."""
+    shut_since: Mapping[Uuid, float] = field(default_factory=dict)
+    """The time since which grants.json lets nobody in to a GPU."""
     undeliverable: str = ""
     """Why no client could be given any GPU here, such as a missing driver; empty when it could."""
     daemonless: str = ""
@@ -210,7 +214,9 @@ def _assess_gpu(given: DecisionInput, planned: GpuPlan, is_idle: bool) -> GpuAss
     held = _held(given, planned.share, planned.uuid)
     share = given.shares.get(planned.share)
     readiness = _with_room(_readiness(given, planned), given, planned, share, held)
-    drained = planned.stage is GpuStage.NOTHING_TO_DRAIN or (planned.stage in DRAINED_STAGES and is_idle)
+    drained = planned.stage is GpuStage.NOTHING_TO_DRAIN or (
+        planned.stage in DRAINED_STAGES and (is_idle or _is_without_clients(given, planned))
+    )
     takes_pods = readiness.takes_clients or _is_brief(given, planned, readiness)
     taken = given.on_disk.get(planned.uuid) or given.whole.get(planned.uuid)
     return GpuAssessment(planned, taken, readiness, held, drained, takes_pods)
@@ -315,6 +321,14 @@ def _with_room(
 def _held(given: DecisionInput, share: ShareName, uuid: Uuid) -> Slots:
     listed = given.kubelet.held if given.kubelet else {}
     return merged_holdings(listed, given.pending).get((share, uuid), frozenset())
+
+
+def _is_without_clients(given: DecisionInput, planned: GpuPlan) -> bool:
+    """Whether a new MPS pod ends no client, although containers hold slots."""
+    item = given.on_disk.get(planned.uuid)
+    if item is None or not (planned.replaces_pod and planned.has_queue):
+        return False
+    return nobody_has_a_place(item, given.shut_since.get(planned.uuid), given.now)
 
 
 def _is_idle(given: DecisionInput, share: ShareName, uuid: Uuid) -> bool:

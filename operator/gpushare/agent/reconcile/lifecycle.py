@@ -66,6 +66,14 @@ def waits_for(evidence: StopEvidence) -> str | None:
     return None
 
 
+def wanted_mode(planned: GpuPlan, state: DaemonState | None) -> ComputeMode:
+    """Pure. Of a share with a queue containers hold slots while its MPS pod is replaced: as long as there is no MPS
+    daemon, a process that starts there would find none and take the GPU for itself, past every limit.
+    """
+    between = planned.has_queue and state is not None and state.stopped
+    return ComputeMode.PROHIBITED if between else ComputeMode.EXCLUSIVE_PROCESS
+
+
 def leaves_waiting(item: GpuAssessment) -> str:
     """A sentence: what a GPU that the operator has released waits for; empty: it is not released. Pure."""
     if item.plan.stage is not GpuStage.LEAVE:
@@ -226,7 +234,7 @@ class Lifecycle:
         directory = gpu_dir(self._root, desired.uuid)
         daemon_files.prepare(directory)
         if self._manages_modes:
-            await self._set_exclusive(desired.uuid, directory)
+            await self._set_mode(desired.uuid, directory, ComputeMode.EXCLUSIVE_PROCESS)
         daemon_files.write_wanted(directory, desired)
         LOG.info("GPU %s is taken for GpuShare %s", desired.uuid, desired.share)
 
@@ -244,8 +252,8 @@ class Lifecycle:
             LOG.info("GPU %s: a container that starts sees %s as the GPU's memory, and %s", planned.uuid, shown, has)
         if view is None or view.lost or not self._manages_modes:
             return
-        if view.mode is not ComputeMode.EXCLUSIVE_PROCESS:
-            action = partial(self._set_exclusive, planned.uuid, item.directory)
+        if view.mode is not (mode := wanted_mode(planned, item.state)):
+            action = partial(self._set_mode, planned.uuid, item.directory, mode)
             self._act(planned.uuid, "setting the compute mode", action)
         else:
             self._failed.pop(planned.uuid, None)  # nothing is left to do: a call that hung may have set the mode
@@ -283,12 +291,12 @@ class Lifecycle:
         rest = "; its compute mode is restored once NVML reaches it" if later else ""
         LOG.info("GPU %s is given back by GpuShare %s%s", item.wanted.uuid, item.wanted.share, rest)
 
-    async def _set_exclusive(self, uuid: Uuid, directory: GpuDir) -> None:
-        """Sets EXCLUSIVE_PROCESS; the mode found before is on disk first. Errors: NvmlError, HungError, OSError."""
+    async def _set_mode(self, uuid: Uuid, directory: GpuDir, wanted: ComputeMode) -> None:
+        """The mode found before is on disk first. Errors: NvmlError, HungError, OSError."""
         mode = await self._inventory.mode(uuid)
         daemon_files.write_original_mode(directory, mode)
-        if mode is not ComputeMode.EXCLUSIVE_PROCESS:
-            await self._inventory.set_mode(uuid, ComputeMode.EXCLUSIVE_PROCESS)
+        if mode is not wanted:
+            await self._inventory.set_mode(uuid, wanted)
 
     def _cannot_restore(self, directory: GpuDir) -> bool:
         """Whether the GPU's mode was changed, and NVML does not reach the GPU now: it may have hung for a moment only,

@@ -6,6 +6,7 @@ condition keeps its transition time while its status stays; what is not known ye
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
 from gpushare.agent.gpus.inventory import described
@@ -29,6 +30,7 @@ from gpushare.api.gpunode import (
     ForeignProcess,
     Gpu,
     GpuNodeStatus,
+    GpuPlaces,
     Holder,
     Limits,
     ShareName,
@@ -40,6 +42,8 @@ from gpushare.kube.pods import Pod, containers, has_ended, is_bound, is_taken_up
 from gpushare.messages.wording import named
 from gpushare.mps.wire import DaemonLimits
 
+MAX_SLOTS = 256
+"""Bound of the API on the slots of a holder."""
 MAX_FOREIGN = 16
 """Bound of the API on foreign processes and on foreign holders."""
 MPS_SERVER = "nvidia-cuda-mps-server"
@@ -52,6 +56,7 @@ GPUS_EXCLUSIVE = "GpusExclusive"
 
 PodNames = Mapping[tuple[ShareName, Uuid], Collection[str]]
 """namespace/name of the pods that hold slots, by (share, GPU)."""
+NOBODY: PodNames = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ class NodeFacts:
     """The GPUs that are short of memory. None: no client of this node may borrow any."""
     reserved: Mapping[tuple[ShareName, Uuid], Reserved] = field(default_factory=dict)
     """The sums of shares whose clients may borrow."""
+    places: Sequence[GpuPlaces] = ()
+    """Of shares with a queue."""
     unused: Sequence[UnusedPart] | None = None
     """None while nothing was observed yet: the unused parts in the API stay."""
     pre_stop_mounted: bool | None = None
@@ -102,6 +109,7 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         **_hardware(facts, before),
         daemons=[daemon for item in sorted(facts.gpus, key=lambda item: item.plan.uuid) if (daemon := _daemon(item))],
         holders=before.holders if facts.held is None else _holders(facts.held, facts.holding, facts.reserved),
+        places=sorted(facts.places, key=lambda item: item.uuid)[:MAX_GPUS],
         foreign_holders=before.foreign_holders if facts.pods is None else foreign_holders(facts.pods, whole),
         findings=before.findings if facts.findings is None else list(facts.findings),
         borrowers=before.borrowers if facts.borrowers is None else list(facts.borrowers),
@@ -155,10 +163,22 @@ def urgent(new: GpuNodeStatus, old: GpuNodeStatus) -> bool:
     return essence(new) != essence(old)
 
 
-def what_waits(assignments: Iterable[Assignment], pods: PodNames) -> str:
-    """The changes that wait for clients of this node, as sentences; empty if nothing waits."""
+def what_waits(assignments: Iterable[Assignment], pods: PodNames, queued: PodNames = NOBODY) -> str:
+    """The changes that wait for clients of this node, as sentences; empty if nothing waits. `queued`: the pods that
+    have a place, of shares with a queue: a new MPS pod waits for those alone.
+    """
     waiting = sorted((item for item in assignments if item.waiting_since is not None), key=lambda item: item.uuid)
-    return "; ".join(_waiting_sentence(item, pods.get((item.share, item.uuid), ())) for item in waiting)
+    return "; ".join(_waiting_sentence(item, _awaited(item, pods, queued)) for item in waiting)
+
+
+def _awaited(item: Assignment, pods: PodNames, queued: PodNames) -> Collection[str]:
+    key = (item.share, item.uuid)
+    return queued[key] if key in queued and not item.draining else pods.get(key, ())
+
+
+def _pods_of(clients: Iterable[str]) -> set[str]:
+    """namespace/name of the pods of containers, each as namespace/pod/container."""
+    return {client.rpartition("/")[0] for client in clients}
 
 
 def _waiting_sentence(item: Assignment, pods: Collection[str]) -> str:
@@ -259,7 +279,7 @@ def _holders(
         Holder(
             uuid=uuid,
             share=share,
-            slots=sorted(slots)[:64],
+            slots=sorted(slots)[:MAX_SLOTS],
             pods=sorted(holding.get((share, uuid), ()))[:MAX_PODS],
             reserved_mib=known.reserved_mib if (known := reserved.get((share, uuid))) is not None else None,
             limits_mib=known.limits_mib if known is not None else None,
@@ -326,7 +346,8 @@ def _waiting(facts: NodeFacts, before: GpuNodeStatus) -> Condition:
     known = _known(WAITING_FOR_CLIENTS, before)
     if facts.held is None and known is not None:
         return known
-    message = what_waits(facts.assignments, facts.holding)
+    queued = {(item.share, item.uuid): _pods_of(item.held) for item in facts.places}
+    message = what_waits(facts.assignments, facts.holding, queued)
     reason = "ChangeWaits" if message else "NothingWaits"
     return _since(WAITING_FOR_CLIENTS, "True" if message else "False", reason, message, facts, before)
 

@@ -17,6 +17,7 @@ from gpushare.api.gpushare.status import (
     GpuCounts,
     GpuShareStatus,
     PendingClaim,
+    PlaceCounts,
     SlotCounts,
     UnavailableGpus,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "ClaimCounts",
     "GpuCounts",
     "PendingClaim",
+    "PlaceCounts",
     "SlotCounts",
     "UnavailableGpus",
     "CONTEXT_RESERVE_MIB",

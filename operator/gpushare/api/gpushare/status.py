@@ -21,6 +21,14 @@ class SlotCounts(ApiModel):
     used: int = Field(default=0, ge=0, description="Slots held by containers.")
 
 
+class PlaceCounts(ApiModel):
+    """Of a share whose GPUs have more slots than places (clients.queue)."""
+
+    total: int = Field(default=0, ge=0, description="Places on ready GPUs.")
+    used: int = Field(default=0, ge=0, description="Containers that have a place.")
+    waiting: int = Field(default=0, ge=0, description="Containers whose processes wait for a place.")
+
+
 class UnavailableGpus(ApiModel):
     """GPUs that cannot be taken, grouped by reason so that the list stays short; of other products if none matches."""
 
@@ -50,6 +58,7 @@ class GpuShareStatus(ApiModel):
     observed_generation: int = Field(default=0, ge=0, description="The spec's generation that this status is about.")
     gpus: GpuCounts = Field(default_factory=GpuCounts)
     slots: SlotCounts = Field(default_factory=SlotCounts)
+    places: PlaceCounts | None = Field(default=None, description="Of a share with clients.queue only.")
     nodes: int = Field(default=0, ge=0, description="Nodes with a GPU of this share.")
     summary: str = Field(default="", max_length=64, description="Ready and assigned GPUs, such as 2/2.")
     threads: str = Field(default="", max_length=64, description="Default and maximal percent, such as 25/50%.")

@@ -8,7 +8,7 @@ from gpushare.messages.wording import are
 from gpushare.planner.model import RefusalVerdict
 from gpushare.planner.rollout import NodeRollout, Step
 from gpushare.planner.status.share_summary import ShareSummary
-from gpushare.planner.waiting import awaited
+from gpushare.planner.waiting import awaited_users
 
 NODES_SHOWN = 3
 MESSAGE_LENGTH = 2048
@@ -70,7 +70,7 @@ def _waits(entry: NodeRollout) -> str:
         if entry.deadline
         else "for ever, since the share has no maxWait"
     )
-    return f"node {node} waits since {format_timestamp(entry.since)}, {end}, for {awaited(entry.records)}"
+    return f"node {node} waits since {format_timestamp(entry.since)}, {end}, for {awaited_users(entry.records)}"
 
 
 def _verdict(holds: bool, reason: ShareReason, message: str) -> RefusalVerdict:

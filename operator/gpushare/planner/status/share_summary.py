@@ -12,6 +12,7 @@ from gpushare.api.gpushare import (
     GpuCounts,
     GpuShare,
     GpuShareStatus,
+    PlaceCounts,
     SlotCounts,
     UnavailableGpus,
 )
@@ -236,6 +237,7 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
         observed_generation=share.metadata.generation,
         gpus=GpuCounts(matching=summary.matching, assigned=len(assigned), ready=ready, draining=len(summary.draining)),
         slots=SlotCounts(total=ready * share.slots_per_gpu, used=summary.held.slots),
+        places=_places(summary),
         nodes=len(assigned.nodes),
         summary=f"{ready}/{len(assigned)}",
         threads="whole" if share.whole else f"{clients.threads.default}/{clients.threads.max}%",
@@ -245,6 +247,15 @@ def counts(summary: ShareSummary, claims: ClaimCounts | None = None) -> GpuShare
         claims=claims,
         unavailable=_grouped(summary),
     )
+
+
+def _places(summary: ShareSummary) -> PlaceCounts | None:
+    """None without a queue: then each slot is a place."""
+    share = summary.share
+    if share.queue is None:
+        return None
+    used, waiting = summary.held.places
+    return PlaceCounts(total=summary.kept.verified * share.clients.per_gpu, used=used, waiting=waiting)
 
 
 def _largest_mib(share: GpuShare, assigned: HeldGpus) -> int:

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from gpushare.agent.attach.files import GrantFiles
-from gpushare.agent.attach.grants import PartHolders
+from gpushare.agent.attach.grants import PartHolders, closed
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
@@ -20,8 +20,8 @@ from tests.unit.agent.attach.test_grants import HERE
 from tests.unit.agent.fake_node import FakeNode
 from tests.unit.agent.observed_pods import UUID, pod, share
 
-READY = {UUID: Readiness(DaemonReason.READY)}
-LOST = {UUID: Readiness(DaemonReason.GPU_LOST, "gone")}
+READY = {UUID: ""}
+LOST = {UUID: closed(Readiness(DaemonReason.GPU_LOST, "gone"))}
 HOLDERS = PartHolders(pods_by_cgroup_uid([pod()]), {("team", "pod-1", "app"): HERE}, {}, {"a": share()})
 NOBODY = PartHolders({}, {}, {}, {})
 
