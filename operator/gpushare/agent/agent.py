@@ -52,6 +52,7 @@ from gpushare.agent.terminate.departure_guard import DepartureGuard
 from gpushare.agent.terminate.enforcement import Recorder, ViolationEnforcer
 from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.agent.terminate.faulted import FaultedClientReaper, GpuFault, faults_of
+from gpushare.agent.terminate.idle_places import IdlePlaces
 from gpushare.agent.terminate.kubelet_kills import KubeletKillWatcher
 from gpushare.agent.terminate.max_wait import MaxWaitEnforcer
 from gpushare.agent.terminate.shortage import ShortageMonitor
@@ -156,7 +157,8 @@ class Agent:
         enforcer = ViolationEnforcer(self._settings.node, executor, recorder, clock)
         usage = UsageMonitor(clock, enforcer, proc, every.clear, apart)
         shortages = ShortageMonitor(executor, recorder, clock, every.clear, apart)
-        return Observer(self.readings, self.latest, usage, shortages)
+        idle = IdlePlaces(executor, recorder)
+        return Observer(self.readings, self.latest, usage, shortages, idle, clock)
 
     def _end_clients(self, executor: TerminationExecutor, interfaces: Interfaces) -> None:
         """Everything that ends clients but the observer, which has its own loop."""

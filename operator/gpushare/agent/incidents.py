@@ -22,6 +22,7 @@ from gpushare.agent.attach.class_reports import ClassReports
 from gpushare.agent.attach.refusals import RefusalReports
 from gpushare.agent.attach.restarts import BrokerRestarts
 from gpushare.agent.attach.variables import VariableReports, read_environments, variable_events
+from gpushare.agent.attach.waits import wait_events
 from gpushare.agent.faults.downtime import Handover, downtime_events
 from gpushare.agent.faults.reports import FaultReports, GpuHealth, gpu_health
 from gpushare.agent.observation import Observer
@@ -166,6 +167,8 @@ class IncidentReporter:
         for broker in changed:
             self._activity.update(broker, self._clock())
             for event in self._classes.update(broker, shared[broker.uuid].wanted.share, pods):
+                self._record(event)
+            for event in wait_events(broker, shared[broker.uuid].wanted.share, pods, self._clock()):
                 self._record(event)
             self._arrival_log.keep(shared)
             self._early_due |= self._arrival_log.update(broker, self._clock())

@@ -1,7 +1,9 @@
-"""The loop `observe`: who uses the GPUs, who uses none of what was granted, and whether memory is short."""
+"""The loop `observe`: who uses the GPUs, who uses none of what was granted, whether memory is short,
+and who keeps a place that others wait for.
+"""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from gpushare.agent.observe.granted import Reserved, granted_parts, reserved
@@ -12,9 +14,11 @@ from gpushare.agent.observe.violations import UsageMonitor
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.readings import Readings
 from gpushare.agent.reconcile.decision import LatestDecisions
+from gpushare.agent.terminate.idle_places import IdlePlaces, QueuedGpu
 from gpushare.agent.terminate.shortage import ShortageMonitor
 from gpushare.api.gpunode import Uuid
 from gpushare.grant.model import Grant, context_need_mib
+from gpushare.mps.wire import is_fresh
 
 APART = 0.75
 """Part of the interval of observation that lies between two readings at least: an early one judges no client."""
@@ -26,15 +30,24 @@ class Observer:
     """
 
     def __init__(
-        self, readings: Readings, latest: LatestDecisions, usage: UsageMonitor, shortages: ShortageMonitor
+        self,
+        readings: Readings,
+        latest: LatestDecisions,
+        usage: UsageMonitor,
+        shortages: ShortageMonitor,
+        idle: IdlePlaces,
+        clock: Callable[[], float],
     ) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds."""
         self.usage = usage
         self.shortages = shortages
+        self._idle = idle
         self.reserved: Mapping[ShareGpu, Reserved] = {}
         self.parts: tuple[RunningPart, ...] = ()
         self.unused: UnusedParts | None = None
         self._readings = readings
         self._latest = latest
+        self._clock = clock
 
     @property
     def observed(self) -> dict[Uuid, Reading]:
@@ -53,6 +66,17 @@ class Observer:
         now = datetime.now(UTC)
         self._find_unused(places, now)
         self._observe_shortages(new, places, claimed, now)
+        self._idle.observe(new, dict(self._queued()), cache.shares)
+
+    def _queued(self) -> Iterator[tuple[Uuid, QueuedGpu]]:
+        """The GPUs whose share has a queue."""
+        readings, now = self._readings, self._clock()
+        for uuid, item in readings.directories.shared.items():
+            view, decision = readings.inventory.views.get(uuid), self._latest.gpus.get(uuid)
+            broker = item.broker
+            if broker is not None and broker.places is not None and is_fresh(broker.heartbeat, now):
+                is_open = decision is not None and decision.readiness.takes_clients and not decision.plan.replaces_pod
+                yield uuid, QueuedGpu(broker, view.utilization if view is not None else None, is_open)
 
     def _find_unused(self, places: Mapping[ContainerName, ShareGpu], now: datetime) -> None:
         cache = self._readings.cache

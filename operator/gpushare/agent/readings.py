@@ -118,8 +118,8 @@ def _served(item: DaemonFiles) -> tuple[ListedClients | None, float]:
     if state is None or state.clients is None or not state.ready:
         return None, 0.0
     contexts = {client.pid: client.contexts for client in state.clients}
-    unattached, without_pages = (
-        frozenset((client.pid, client.started) for client in clients)
-        for clients in ((broker.unattached, broker.without_pages) if broker is not None else ((), ()))
+    told = (broker.unattached, broker.without_pages, broker.without_place) if broker is not None else ((), (), ())
+    unattached, without_pages, without_place = (
+        frozenset((client.pid, client.started) for client in clients) for clients in told
     )
-    return ListedClients(contexts, unattached, without_pages), state.heartbeat
+    return ListedClients(contexts, unattached, without_pages, without_place), state.heartbeat

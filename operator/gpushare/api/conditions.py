@@ -123,6 +123,7 @@ class EventReason(StrEnum):
     TOO_MANY_CONTEXTS = "TooManyContexts"
     NEVER_ATTACHED = "NeverAttached"
     CLASS_NOT_TAKEN = "ClassNotTaken"
+    COMPUTES_WITHOUT_PLACE = "ComputesWithoutPlace"
     CLIENT_NOT_LISTED = "ClientNotListed"
     NOT_AN_MPS_CLIENT = "NotAnMpsClient"
     CDI_EDITS_MISSING = "CdiEditsMissing"
@@ -136,6 +137,8 @@ class EventReason(StrEnum):
     ACTIVITY_INVALID = "ActivityInvalid"
     ALWAYS_BUSY = "AlwaysBusy"
     LONG_KERNELS = "LongKernels"
+    WAITS_FOR_PLACE = "WaitsForPlace"
+    IDLE_NOTICE = "IdleNotice"
     MEMORY_SHORT = "MemoryShort"
     MEMORY_SUFFICIENT = "MemorySufficient"
     CLAIM_PENDING = "ClaimPending"
@@ -152,6 +155,7 @@ FINDING_REASONS = (
     EventReason.TOO_MANY_CONTEXTS,
     EventReason.NEVER_ATTACHED,
     EventReason.CLASS_NOT_TAKEN,
+    EventReason.COMPUTES_WITHOUT_PLACE,
     EventReason.CLIENT_NOT_LISTED,
     EventReason.NOT_AN_MPS_CLIENT,
     EventReason.CDI_EDITS_MISSING,

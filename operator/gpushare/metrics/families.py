@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 T = TypeVar("T")
@@ -21,22 +21,35 @@ class Family:
     name: str
     help: str
     labels: tuple[str, ...] = ()
-    kind: Literal["gauge", "counter"] = "gauge"
+    kind: Literal["gauge", "counter", "histogram"] = "gauge"
 
     def of(self, value: float, *labels: str) -> "Sample":
         """`labels`: values, in the order of the family's."""
         return Sample(self, value, labels)
 
-    def empty(self) -> GaugeMetricFamily | CounterMetricFamily:
-        kind = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
-        return kind(self.name, self.help, labels=self.labels)
+    def distribution(self, buckets: Iterable[tuple[float, int]], count: int, total: float, *labels: str) -> "Sample":
+        """Of a histogram. `buckets`: (upper bound, how many are not above it), by their bounds. `total`: of all."""
+        return Sample(self, total, labels, (*((f"{bound:g}", number) for bound, number in buckets), ("+Inf", count)))
+
+    def empty(self) -> GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily:
+        return _KINDS[self.kind](self.name, self.help, labels=self.labels)
+
+
+_KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily]] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
+    """`value`: of a histogram, the sum; `buckets`: its counts, each with that of all buckets below."""
+
     family: Family
     value: float
     labels: tuple[str, ...]
+    buckets: tuple[tuple[str, int], ...] = ()
 
 
 class SnapshotCollector(Collector, Generic[T]):
@@ -60,5 +73,9 @@ class SnapshotCollector(Collector, Generic[T]):
         taken = self._taken
         metrics = {family.name: family.empty() for family in self._families}
         for sample in self._samples(taken) if taken is not None else ():
-            metrics[sample.family.name].add_metric(sample.labels, sample.value)
+            metric = metrics[sample.family.name]
+            if isinstance(metric, HistogramMetricFamily):
+                metric.add_metric(sample.labels, sample.buckets, sample.value)
+            else:
+                metric.add_metric(sample.labels, sample.value)
         return metrics.values()

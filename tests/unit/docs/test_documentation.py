@@ -44,6 +44,8 @@ def test_the_page_of_metrics_has_each_exported_metric_and_no_other() -> None:
         ("README.md", "examples/pod.yaml"),
         ("docs/placement.md", "examples/classes/share.yaml"),
         ("docs/placement.md", "examples/classes/pods.yaml"),
+        ("docs/placement.md", "examples/notebooks/share.yaml"),
+        ("docs/placement.md", "examples/notebooks/jupyterhub.yaml"),
         ("docs/whole-gpus.md", "examples/whole.yaml"),
         ("docs/autoscaling.md", "examples/autoscaling/adapter.yaml"),
         ("docs/autoscaling.md", "examples/autoscaling/autoscaler.yaml"),

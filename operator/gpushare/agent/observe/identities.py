@@ -1,5 +1,5 @@
-"""Whom NVML and the MPS server list, held against each other: clients under a forged PID, clients that never attached
-or never took their class, and more contexts than a container may have. Pure.
+"""Whom NVML and the MPS server list, held against each other: clients under a forged PID, clients that never attached,
+never took their class or have no place, and more contexts than a container may have. Pure.
 
 NVML shows the true PID of a process. The server shows the PID that the client sent, which a process in a user and PID
 namespace of its own may choose among those of that namespace (measured on an H100 and an H200).
@@ -60,6 +60,12 @@ def without_pages(usage: Usage, reading: Reading) -> tuple[ListedProcess, ...]:
     """The best-effort clients of the container that never asked for their pages, so that they give way to nobody."""
     silent = reading.served.without_pages if reading.served is not None else frozenset()
     return newest_first(process for process in usage.living if identity(process) in silent)
+
+
+def without_place(usage: Usage, reading: Reading) -> tuple[ListedProcess, ...]:
+    """The clients of the container that have contexts although it has no place on the GPU."""
+    told = reading.served.without_place if reading.served is not None else frozenset()
+    return newest_first(process for process in usage.living if identity(process) in told)
 
 
 def lacks_library(processes: Iterable[ListedProcess], reading: Reading) -> bool:

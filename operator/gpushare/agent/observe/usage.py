@@ -112,7 +112,8 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class ListedClients:
     """Whom the GPU's MPS server lists. `contexts`: how many each has, by the PID that it sent. By the attach broker
-    `unattached`: those who never attached, and `without_pages`: best-effort clients that never asked for their pages.
+    `unattached`: those who never attached, `without_pages`: best-effort clients that never asked for their pages, and
+    `without_place`: those whose container has no place, while none is free.
     `without_library`: those of these that do not see the library by which a client has a class. `named`: those that
     NVML does not list as clients; one that has ended has no start time (0).
     """
@@ -120,6 +121,7 @@ class ListedClients:
     contexts: Mapping[int, int]
     unattached: frozenset[Identity] = frozenset()
     without_pages: frozenset[Identity] = frozenset()
+    without_place: frozenset[Identity] = frozenset()
     without_library: frozenset[Identity] = frozenset()
     named: tuple[ListedProcess, ...] = ()
 

@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Protocol
 
 from gpushare.agent.aio.blocking import HungError
-from gpushare.agent.observe.identities import contexts, forgery, lacks_library, never_attached, without_pages
+from gpushare.agent.observe.identities import (
+    contexts,
+    forgery,
+    lacks_library,
+    never_attached,
+    without_pages,
+    without_place,
+)
 from gpushare.agent.observe.usage import (
     ListedProcess,
     Reading,
@@ -58,7 +65,7 @@ Key = tuple[Uuid, ShareName, str, str, str, int]
 @dataclass(frozen=True, slots=True)
 class Violation:
     """`granted` and `observed`: MiB; for TOO_MANY_PROCESSES and TOO_MANY_CONTEXTS these; for CLIENT_NOT_LISTED,
-    NEVER_ATTACHED and CLASS_NOT_TAKEN processes.
+    NEVER_ATTACHED, CLASS_NOT_TAKEN and COMPUTES_WITHOUT_PLACE processes.
 
     `to_end`: the processes to be ended under `enforcement: Terminate`, the newest first. Empty for processes of the
     host, of a pod without a slot, of one whose grant is only assumed or whose way to MPS is missing, and for processes
@@ -131,6 +138,11 @@ def message(violation: Violation) -> str:
             return (
                 f"{who} is BestEffort, and {count_of(violation.observed, 'process')} of it on {gpu} never asked for a "
                 f"class: such a process gives way to nobody{'' if violation.to_end else _NO_LIBRARY}"
+            )
+        case EventReason.COMPUTES_WITHOUT_PLACE:
+            return (
+                f"{who} has {count_of(violation.observed, 'process')} with CUDA contexts on {gpu} and no place there, "
+                "while others wait for one: it did not wait"
             )
         case EventReason.CLIENT_NOT_LISTED:
             return (
@@ -234,6 +246,8 @@ def _by_the_server(usage: Usage, grant: Grant, reading: Reading) -> Iterable[Vio
     if silent := without_pages(usage, reading):
         blamed = living if not lacks_library(silent, reading) else ()
         yield Violation(EventReason.CLASS_NOT_TAKEN, usage, 0, len(silent), blamed)
+    if intruders := without_place(usage, reading):
+        yield Violation(EventReason.COMPUTES_WITHOUT_PLACE, usage, 0, len(intruders), living)
     made = contexts(usage, reading)
     if usage.most_contexts and made > usage.most_contexts:
         yield Violation(EventReason.TOO_MANY_CONTEXTS, usage, usage.most_contexts, made, living)

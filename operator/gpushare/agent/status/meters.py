@@ -54,7 +54,8 @@ class NodeMeters:
         )
         self._ended = Counter(
             "gpushare_clients_ended",
-            "CUDA clients terminated through their MPS daemon, by cause: departure, maxWait, violation or shortage.",
+            "CUDA clients terminated through their MPS daemon, by cause: departure, maxWait, violation, idle or "
+            "shortage.",
             ["cause"],
             registry=registry,
         )

@@ -17,7 +17,7 @@ from gpushare.agent.observe.borrowing import Shortage, borrowings
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading
 from gpushare.agent.reconcile.decision import GpuDecision
-from gpushare.api.gpunode import Borrower, Finding, Uuid
+from gpushare.api.gpunode import Borrower, Finding, ShareName, Uuid
 from gpushare.api.quantity import MIB
 from gpushare.grant.model import Grant
 from gpushare.metrics.families import Family, Sample
@@ -43,7 +43,22 @@ GPU_UTILIZATION = Family(
 )
 GPU_FREE = Family("gpushare_gpu_memory_free_bytes", "Memory of the GPU that nobody has allocated, by NVML.", GPU)
 CLIENT_CEILING = Family("gpushare_mps_clients_limit", "MPS client processes that the driver takes on the GPU.", GPU)
-SLOTS = Family("gpushare_slots", "Slots that the share has on the GPU by its spec (perGpu).", SHARED)
+SLOTS = Family(
+    "gpushare_slots", "Slots that the share has on the GPU by its spec (perGpu, and queue.slots beyond).", SHARED
+)
+PLACES = Family(
+    "gpushare_gpu_places",
+    "Containers that may have CUDA contexts on the GPU at the same time; no series of a share without a queue.",
+    SHARED,
+)
+PLACES_USED = Family("gpushare_gpu_places_used", "Containers that have a place on the GPU.", SHARED)
+PLACES_WAITING = Family("gpushare_gpu_places_waiting", "Containers that wait for a place on the GPU.", SHARED)
+PLACE_WAITS = Family(
+    "gpushare_place_wait_seconds",
+    "Waits for a place on the GPU that ended with one; a container that got it at once waited for 0 seconds.",
+    SHARED,
+    "histogram",
+)
 OFFERED = Family(
     "gpushare_slots_offered",
     "Slots offered to the kubelet: held ones and, while the GPU takes clients, free ones.",
@@ -184,11 +199,11 @@ KUBELET_UP = Family("gpushare_kubelet_up", "1 if the kubelet's last list of held
 KUBELET_AGE = Family("gpushare_kubelet_reading_age_seconds", "Seconds since the last plausible reading of the kubelet.")
 
 FAMILIES = (
-    GPU_INFO, GPU_MEMORY, GPU_FREE, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, CLIENTS,
-    BYPASSING, READY, REASON, RESTARTS, BROKER_RESTARTS, ABANDONED, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS,
-    THREAD_LIMIT, MEMORY_LIMIT, SHORT, OBSERVATION_AGE, USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES,
-    PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED, UNUSED, ACTIVE, LAUNCHES, LAST_LAUNCH, LONGEST, GAVE_WAY, NVML_UP,
-    KUBELET_UP, KUBELET_AGE,
+    GPU_INFO, GPU_MEMORY, GPU_FREE, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD,
+    PLACES, PLACES_USED, PLACES_WAITING, PLACE_WAITS, CLIENTS, BYPASSING, READY, REASON, RESTARTS, BROKER_RESTARTS,
+    ABANDONED, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT, SHORT,
+    OBSERVATION_AGE, USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED,
+    UNUSED, ACTIVE, LAUNCHES, LAST_LAUNCH, LONGEST, GAVE_WAY, NVML_UP, KUBELET_UP, KUBELET_AGE,
 )  # fmt: skip
 
 
@@ -236,6 +251,7 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         if (broker := snapshot.brokers.get(decision.plan.uuid)) is not None:
             yield BROKER_RESTARTS.of(broker.restarts, decision.plan.share, decision.plan.uuid)
             yield ABANDONED.of(broker.abandoned, decision.plan.share, decision.plan.uuid)
+            yield from _queued(broker, decision.plan.share)
     for reading in snapshot.observed.values():
         yield from _observed(reading, snapshot.now)
         yield from _borrowed(reading, snapshot.borrowers)
@@ -280,6 +296,17 @@ def _shared(decision: GpuDecision, state: DaemonState | None) -> Iterator[Sample
         if state.in_force is not None:
             yield THREAD_LIMIT.of(state.in_force.threads / 100, *where)
             yield MEMORY_LIMIT.of(state.in_force.memory_mib * MIB, *where)
+
+
+def _queued(broker: BrokerState, share: ShareName) -> Iterator[Sample]:
+    if broker.places is None:
+        return
+    where, waits = (share, broker.uuid), broker.waits
+    yield PLACES.of(broker.places.limit, *where)
+    yield PLACES_USED.of(len(broker.places.held), *where)
+    yield PLACES_WAITING.of(broker.waiting, *where)
+    buckets = [(bucket.seconds, bucket.count) for bucket in waits.buckets]
+    yield PLACE_WAITS.distribution(buckets, waits.count, waits.seconds, *where)
 
 
 def _observed(reading: Reading, now: float) -> Iterator[Sample]:

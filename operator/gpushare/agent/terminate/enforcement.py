@@ -5,7 +5,8 @@ that, so that its container stays above its grant, gets signals: SIGTERM, then S
 its neighbours, so it comes only after the daemon's `0`, when the client computes no more, and after that of all clients
 of its container. A process past MPS gets signals only if it belongs to a container with a slot of the share, the MPS
 daemon does not list it as a client, and the MPS clients of its container were terminated before. Processes of the host,
-and of pods without a slot, are reported and never ended.
+and of pods without a slot, are reported and never ended. Who computes without a place, past a queue in which others
+wait, is ended under any `enforcement`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ class Recorder(Protocol):
 def violation_requests(
     confirmed: Iterable[ConfirmedViolation], sent: Callable[[Identity], Mapping[Signals, float]], now: float
 ) -> list[TerminationRequest]:
-    """Pure. What is to be ended of these violations, whose shares say `enforcement: Terminate`.
+    """Pure. What is to be ended of these violations, whose shares have them ended.
 
     `sent`: when which signals were sent to a process. `now`: CLOCK_BOOTTIME seconds.
     """
@@ -74,7 +75,7 @@ class ViolationEnforcer:
             self._recorder.resolve(_regarding(finding, self._node), EventReason(finding.reason), _subject(finding))
         for confirmed in judgement.confirmed:
             self._record_finding(confirmed.finding)
-        strict = [item for item in judgement.confirmed if item.finding.share in terminating]
+        strict = [item for item in judgement.confirmed if item.finding.share in terminating or _breaks_queue(item)]
         self._executor.submit(violation_requests(strict, self._executor.sent, self._clock()))
 
     def _record_finding(self, finding: Finding) -> None:
@@ -131,14 +132,14 @@ def _signals(
 
 
 def _request(confirmed: ConfirmedViolation, process: ListedProcess, why: str, how: str = "") -> TerminationRequest:
-    finding = confirmed.finding
+    finding, policy = confirmed.finding, "clients.queue" if _breaks_queue(confirmed) else "enforcement: Terminate"
     return TerminationRequest(
         TerminationReason.VIOLATION,
         finding.uuid,
         process,
         _pod(finding),
         f" ({describe(confirmed.violation.usage)})",
-        f"{how}, as GpuShare {finding.share} says (enforcement: Terminate): {why}",
+        f"{how}, as GpuShare {finding.share} says ({policy}): {why}",
     )
 
 
@@ -146,6 +147,11 @@ def _client_request(confirmed: ConfirmedViolation, process: ListedProcess) -> Te
     finding = confirmed.finding
     why = f"{finding.message}. The other clients go on; the process gets CUDA error 810."
     return _request(confirmed, process, why, how=f" on GPU {finding.uuid} through its MPS daemon")
+
+
+def _breaks_queue(confirmed: ConfirmedViolation) -> bool:
+    """A place is the others' who wait for it: whoever takes one past the queue is ended, whatever `enforcement` is."""
+    return confirmed.violation.reason is EventReason.COMPUTES_WITHOUT_PLACE
 
 
 def _regarding(finding: Finding, node: str) -> Object:

@@ -1,7 +1,7 @@
 """A request to end a client: which process, why, how, and the event that says so afterwards. Pure.
 
 Each reason has a module that decides and makes requests (`departure_guard`, `faulted`, `max_wait`, `enforcement`,
-`shortage`). `executor` carries them out, and knows the reasons only by their order.
+`idle_places`, `shortage`). `executor` carries them out, and knows the reasons only by their order.
 """
 
 import math
@@ -24,6 +24,7 @@ class TerminationReason(StrEnum):
     FAULT = "fault"  # its contexts were lost with a fault, and faultTimeout is over
     MAX_WAIT = "maxWait"  # it was in the way of a new MPS daemon for longer than maxWait
     VIOLATION = "violation"  # above its grant, in memory or in processes, under `enforcement: Terminate`
+    IDLE = "idle"  # it launched nothing while others waited for a place, and its share says `idleAfter`
     SHORTAGE = "shortage"  # its GPU is short of memory that it borrows, under `whenShort: Terminate`
 
     @property
@@ -42,6 +43,7 @@ _CLIENTS = {
     TerminationReason.FAULT: "faulted clients",
     TerminationReason.MAX_WAIT: "clients whose share's maxWait is over",
     TerminationReason.VIOLATION: "processes that violate their grant",
+    TerminationReason.IDLE: "clients that keep a place and launch nothing",
     TerminationReason.SHORTAGE: "borrowers of memory",
 }
 

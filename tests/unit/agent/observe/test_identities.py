@@ -135,6 +135,13 @@ def test_an_honest_container_has_no_finding(listed: Usage, contexts: dict[int, i
         pytest.param(
             usage(CLIENT, CHILD),
             {1: 1, 2: 1},
+            {"without_place": frozenset({(2, 2)})},
+            [("ComputesWithoutPlace", 0, 1, [2, 1], [])],
+            id="one that got past the queue; all of the container are to be ended",
+        ),
+        pytest.param(
+            usage(CLIENT, CHILD),
+            {1: 1, 2: 1},
             {"unattached": frozenset({(2, 1), (3, 3)})},
             [],
             id="a later process has the PID of one that never attached",

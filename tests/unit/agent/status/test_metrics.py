@@ -253,5 +253,5 @@ def test_every_cause_of_terminations_is_counted_from_the_start() -> None:
         for name, labels, value, *_ in family.samples
         if name == "gpushare_clients_ended_total"
     }
-    assert counted == {"departure": 2.0, "maxWait": 0.0, "violation": 0.0, "shortage": 0.0}
+    assert counted == {"departure": 2.0, "maxWait": 0.0, "violation": 0.0, "idle": 0.0, "shortage": 0.0}
     assert registry.get_sample_value("gpushare_client_end_failures_total", {"cause": "departure"}) == 1

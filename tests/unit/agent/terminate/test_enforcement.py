@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.observe.usage import ListedProcess, Reading, Usage
+from gpushare.agent.observe.usage import ListedClients, ListedProcess, Reading, Usage
 from gpushare.agent.observe.violations import KEPT_SECONDS, ViolationTracker
 from gpushare.agent.terminate.enforcement import KILL_AFTER_SECONDS, ViolationEnforcer
 from gpushare.agent.terminate.executor import TerminationExecutor
@@ -92,12 +92,19 @@ class World:
         (self.proc / str(pid)).mkdir(exist_ok=True)
         (self.proc / str(pid) / "stat").write_text(f"{pid} (python) S " + " ".join(["0"] * 18 + [str(started), "0"]))
 
-    async def read(self, *usages: Usage, times: int = 2, terminating: bool = True, seconds: float = 2.0) -> None:
+    async def read(
+        self,
+        *usages: Usage,
+        times: int = 2,
+        terminating: bool = True,
+        seconds: float = 2.0,
+        served: ListedClients | None = None,
+    ) -> None:
         """Readings, and everything that follows from them."""
         for _ in range(times):
             self.now += seconds
             judgement = self.tracker.judge(
-                [Reading(UUID, "a", self.now, 143155, usages)], {UUID: "a"}, "2026-01-01T00:00:00Z"
+                [Reading(UUID, "a", self.now, 143155, usages, served=served)], {UUID: "a"}, "2026-01-01T00:00:00Z"
             )
             self.enforcer.enforce(judgement, ["a"] if terminating else [])
             await settle()
@@ -118,6 +125,20 @@ async def test_audit_records_both_figures_on_the_pod_and_ends_no_process(world: 
     assert "9000 MiB" in event.note
     assert "8192 MiB" in event.note
     assert world.daemon.asked == []
+
+
+async def test_who_computes_without_a_place_is_ended_under_audit_too(world: World) -> None:
+    world.runs(11)
+    world.runs(12)
+    world.daemon.known = [11, 12]
+    served = ListedClients({11: 1, 12: 1}, without_place=frozenset({(11, 100)}))
+    beside = usage(process(12, 500), pod_uid=uid(2), pod="pod-2")
+    await world.read(usage(process(11, 500)), beside, terminating=False, served=served)
+    assert world.daemon.asked == [11]
+    assert world.events.reasons() == ["ComputesWithoutPlace", "ClientTerminated"]
+    note = world.events.first(EventReason.CLIENT_TERMINATED).note
+    assert "as GpuShare a says (clients.queue)" in note
+    assert "no place there, while others wait for one: it did not wait" in note
 
 
 async def test_terminate_ends_the_process_by_the_daemon_and_an_event_says_why(world: World) -> None:
