@@ -30,6 +30,7 @@ from gpushare.agent.reconcile.lifecycle import Lifecycle
 from gpushare.agent.reconcile.offers import GpuOffer
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.status import foreign_holders
+from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import ForeignHolder, Uuid
 
 NOT_SHOWN = (
@@ -187,9 +188,12 @@ class Tick:
 
 
 def _shut(item: GpuAssessment) -> str:
-    """Why nobody gets a place, although the GPU serves: who waits for one would be the new MPS pod's last client."""
+    """Why nobody gets a place, although the GPU serves: a new client would hold up the new MPS pod. By this reason the
+    broker has patience with who comes meanwhile, and who waits for a place goes on waiting.
+    """
     waits = item.plan.replaces_pod and item.plan.has_queue
-    return f"the MPS pod of GpuShare {item.plan.share} is about to be replaced" if waits else ""
+    why = f"the MPS pod of GpuShare {item.plan.share} is about to be replaced"
+    return f"{DaemonReason.PENDING.value}: {why}" if waits else ""
 
 
 def _claimable(decisions: Collection[GpuDecision]) -> Iterator[GpuDecision]:

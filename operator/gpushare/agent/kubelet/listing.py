@@ -11,8 +11,9 @@ list without its id. From Allocate on an id counts as held, in `PendingAllocatio
 pod has ended: only a reading of the kubelet ends a pending allocation, so an unreadable kubelet loses none.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from gpushare.api import names
 from gpushare.api.gpushare import Placement
@@ -107,10 +108,31 @@ def settled(allocated_at: float, listed: bool, started: float) -> bool:
     return started > allocated_at + (0.0 if listed else PENDING_SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class PlaceDemand:
+    """Of a GPU whose share has a queue: `wanted` containers have a place or wait for one of its `places`."""
+
+    wanted: int = 0
+    places: int = 0
+
+    def rank(self, placement: Placement) -> tuple[bool, int]:
+        """Lower is better: a free place first, the fuller GPU where the share packs; then where fewest wait."""
+        full = 0 < self.places <= self.wanted
+        return full, -self.wanted if placement is Placement.PACK and not full else self.wanted
+
+
+NO_DEMAND: Mapping[str, PlaceDemand] = MappingProxyType({})
+
+
 def preferred_slots(
-    available: Collection[str], must_include: Collection[str], size: int, placement: Placement = Placement.SPREAD
+    available: Collection[str],
+    must_include: Collection[str],
+    size: int,
+    placement: Placement = Placement.SPREAD,
+    demand: Mapping[str, PlaceDemand] = NO_DEMAND,
 ) -> list[str]:
-    """`size` device ids, each from the GPU with most free ids left, or with fewest where the share packs.
+    """`size` device ids, each from the GPU with most free ids left, or with fewest where the share packs. `demand`: by
+    GPU, of a share with a queue: it comes before the number of free ids, since whoever holds one may never compute.
 
     The kubelet takes the answer as a wish. Ids of `must_include` come first, even beyond `size`. Fewer than `size` when
     there are no more. Never an error, which would fail the pod: an id of another form counts as a GPU of its own.
@@ -124,7 +146,8 @@ def preferred_slots(
         slots.sort(reverse=True)
     sign = 1 if placement is Placement.PACK else -1
     while len(chosen) < size and free:
-        gpu = min(free, key=lambda name: (sign * len(free[name]), name))
+        ranks = {name: demand.get(name, PlaceDemand()).rank(placement) for name in free}
+        gpu = min(free, key=lambda name: (ranks[name], sign * len(free[name]), name))
         chosen.append(free[gpu].pop()[1])
         if not free[gpu]:
             del free[gpu]

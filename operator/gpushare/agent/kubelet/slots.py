@@ -11,14 +11,14 @@ Does not guarantee this across a restart of the agent, where every container wit
 the kubelet gives one slot to two containers, which count as one (see `allocation_lock`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from gpushare.agent.gpus.devices import Devices
 from gpushare.agent.gpus.edits import ContainerEdits
 from gpushare.agent.gpus.view import GpuView
-from gpushare.agent.kubelet.listing import preferred_slots
+from gpushare.agent.kubelet.listing import PlaceDemand, preferred_slots
 from gpushare.agent.podresources.holdings import Slots
 from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
@@ -90,7 +90,13 @@ class SlotDevices:
     def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
         share = self._sources.shares().get(self._share)
         placement = (share.clients.placement if share else None) or Placement.SPREAD
-        return preferred_slots(available, must_include, size, placement)
+        return preferred_slots(available, must_include, size, placement, dict(self._demand()))
+
+    def _demand(self) -> Iterator[tuple[Uuid, PlaceDemand]]:
+        for uuid, decision in self._sources.decisions().items():
+            broker = decision.files.broker if decision.files is not None else None
+            if decision.plan.share == self._share and broker is not None and broker.places is not None:
+                yield uuid, PlaceDemand(len(broker.places.held) + broker.waiting, broker.places.limit)
 
     def not_ready(self, device_ids: Sequence[str]) -> str | None:
         """A container that may start counts as started from now on: the next one finds its place taken."""

@@ -83,7 +83,7 @@ def _fixed(pods: Iterable[Object], slots: Slots) -> Iterator[tuple[str, str]]:
 
 
 def _gpus(share: GpuShare, nodes: Iterable[GpuNode], slots: Slots, cordoned: set[str]) -> Iterator[FilledGpu]:
-    per_gpu = share.clients.per_gpu
+    per_gpu = share.slots_per_gpu
     for node in nodes:
         owned = {item.uuid for item in node.spec.assignments or () if item.share == share.name}
         held = {item.uuid: item for item in node.status.holders if item.share == share.name}

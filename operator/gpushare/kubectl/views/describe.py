@@ -14,6 +14,7 @@ from gpushare.kubectl.output.report import Column, Report, Row, Sentences, Short
 from gpushare.kubectl.views.events import OF_AN_OBJECT, of_an_object
 from gpushare.kubectl.views.moments import age
 from gpushare.kubectl.views.objects import gpu_state, memory_limits
+from gpushare.kubectl.views.places import PLACES, places_rows, queue_of
 from gpushare.kubectl.views.pods.pod import PodFacts, findings, gpus, grants
 from gpushare.kubectl.views.pods.trouble import trouble
 from gpushare.kubectl.views.pods.why import why
@@ -94,6 +95,7 @@ def describe_share(
             Sentences(rows),
             *_titled("Conditions:", CONDITIONS, _conditions(state.conditions, at)),
             *_titled("GPUs:", GPUS_OF_SHARE, _gpus_of_share(share, nodes, short)),
+            *_titled("Places:", PLACES, list(places_rows(nodes, short, share.name))),
             *_titled("Pods that do not run:", PODS, [_waiting(pod, at) for pod in waiting]),
             *_titled("Findings:", FINDINGS, _findings(own, short, at)),
             *_titled("Events:", OF_AN_OBJECT, of_an_object(events, at)),
@@ -108,7 +110,8 @@ def _delivered(share: GpuShare) -> list[tuple[str, str]]:
     if share.whole:
         return [("Whole GPUs:   ", f"{slots.used} held of {slots.total}, as {share.resource}")]
     return [
-        ("Slots:        ", f"{slots.used} held of {slots.total}, {clients.per_gpu} on each GPU"),
+        ("Slots:        ", f"{slots.used} held of {slots.total}, {share.slots_per_gpu} on each GPU"),
+        *(("Places:       ", places) for places in [queue_of(share)] if places),
         ("Threads:      ", f"{clients.threads.default}% by default, {clients.threads.max}% at most"),
         ("Memory:       ", f"{clients.memory.default} by default, {format_mib(share.memory_max_mib)} at most"),
         *(("Limits:       ", limits) for limits in [memory_limits(share)] if limits),
@@ -161,6 +164,7 @@ def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Repo
             Sentences(rows),
             *_titled("Conditions:", CONDITIONS, _conditions(state.conditions, at)),
             *_titled("GPUs:", GPUS_OF_NODE, _gpus_of_node(node, short)),
+            *_titled("Places:", PLACES, list(places_rows([node], short))),
             *_titled("Findings:", FINDINGS, _findings(state.findings, short, at)),
             *_titled("Borrowers:", BORROWERS, list(borrowers(node, short))),
             *_titled("Events:", OF_AN_OBJECT, of_an_object(events, at)),

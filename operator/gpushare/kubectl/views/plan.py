@@ -77,7 +77,7 @@ def plan(live: Snapshot, accepted: Object) -> Report:
         *(_fate(record, "given back once idle", "") for record in (*summary.draining, *summary.releasing)),
     ]
     short = short_uuids(fate.uuid for fate in fates)
-    slots = len(summary.kept) * share.clients.per_gpu
+    slots = len(summary.kept) * share.slots_per_gpu
     return Report(
         {
             "share": share.name,
@@ -149,7 +149,8 @@ def _summary(share: GpuShare, summary: ShareSummary, slots: int) -> list[tuple[s
         ]
     return [
         *gpus,
-        ("Slots:    ", f"{slots}, {clients.per_gpu} on each GPU"),
+        ("Slots:    ", f"{slots}, {share.slots_per_gpu} on each GPU"),
+        *(("Places:   ", f"{clients.per_gpu} on each GPU; others wait") for _ in [share.queue] if share.queue),
         ("Threads:  ", f"{clients.threads.default}% each, {threads}% of a full GPU's SMs together"),
         ("Memory:   ", f"{clients.memory.default} each, {format_mib(_promised(share))} on a full GPU"),
         *limits,

@@ -14,6 +14,7 @@ from gpushare.kubectl.output.report import Column, Report, Row, Short, Table, sh
 from gpushare.kubectl.output.table import cell_text
 from gpushare.kubectl.views.leases import OPERATOR_SILENT, operator_silence, with_silent_agents
 from gpushare.kubectl.views.objects import gpu_state, ready_condition
+from gpushare.kubectl.views.places import PLACES, places_rows
 
 SHARES = (
     Column("SHARE"),
@@ -94,6 +95,7 @@ def status(
                 [row if sums else row[: len(GPUS)] for node in current for row in _gpus(node, short)],
                 "no GPU that an agent reports",
             ),
+            Table(PLACES, list(places_rows(current, short))),
             Table(BORROWERS, [row for node in nodes for row in borrowers(node, short)]),
             Table(PROBLEMS, problems),
         ],

@@ -25,6 +25,7 @@ from gpushare.kube.pods import (
 from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
 from gpushare.kubectl.views.moments import duration
+from gpushare.kubectl.views.places import PLACES, places_rows
 
 CONTAINER = ("namespace", "pod", "container", "share", "uuid")
 USED = "gpushare_container_memory_used_bytes"
@@ -99,21 +100,30 @@ def top(
     silent = [(scrape.node, scrape.problem) for scrape in scrapes if scrape.problem]
     read = {scrape.node for scrape in scrapes if not scrape.problem}
     idle = [row for row in _idle(nodes, clients, read) if share is None or row["share"] == share]
+    queued = [node for node in nodes if namespace is None]
     if namespace is not None:
         own = f"{namespace}/"
         idle = [row | {"pods": [pod for pod in row["pods"] if pod.startswith(own)]} for row in idle]
         idle = [row for row in idle if row["pods"]]
-    short = short_uuids(uuid for row in (*clients, *idle) for uuid in [row["uuid"]])
+    uuids = [row["uuid"] for row in (*clients, *idle)]
+    short = short_uuids([*uuids, *(item.uuid for node in queued for item in node.status.places)])
     left_out = _left_out(wanted, namespace)
     columns = [column for column in CLIENTS if column not in left_out]
     return Report(
         {
             "clients": wanted,
             "idle": idle,
+            "places": [
+                {"node": node.name, **item.wire()}
+                for node in queued
+                for item in node.status.places
+                if share is None or item.share == share
+            ],
             "unreachable": [{"node": node, "problem": problem} for node, problem in silent],
         },
         [
             Table(columns, [_row(client, short, columns) for client in wanted], _nobody(namespace)),
+            Table(PLACES, list(places_rows(queued, short, share))),
             Table(IDLE, [_idle_row(row, short) for row in idle]),
             Table(SILENT, silent),
         ],
@@ -271,7 +281,9 @@ def _clients(scrape: Scrape) -> Iterator[dict[str, Any]]:
 
 
 def _idle(nodes: Iterable[GpuNode], clients: Iterable[dict[str, Any]], read: set[str]) -> Iterator[dict[str, Any]]:
-    """GPUs where more slots are held than containers have processes. Of nodes whose figures are known alone."""
+    """GPUs where more slots are held than containers have processes; without those with a queue, where that is the
+    rule. Of nodes whose figures are known alone.
+    """
     having: Counter[tuple[str, str, str]] = Counter()
     pods: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for client in clients:
@@ -281,7 +293,8 @@ def _idle(nodes: Iterable[GpuNode], clients: Iterable[dict[str, Any]], read: set
     for node in nodes:
         for holder in node.status.holders if node.name in read else ():
             where = node.name, holder.uuid, holder.share
-            if len(holder.slots) > having[where]:
+            queued = any(item.uuid == holder.uuid for item in node.status.places)
+            if len(holder.slots) > having[where] and not queued:
                 yield {
                     "node": node.name,
                     "uuid": holder.uuid,

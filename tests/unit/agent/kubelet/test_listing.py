@@ -12,6 +12,7 @@ from gpushare.agent.kubelet.listing import (
     Listing,
     OfferedDevice,
     PendingAllocations,
+    PlaceDemand,
     preferred_slots,
     settled,
 )
@@ -167,3 +168,27 @@ def test_a_share_that_packs_fills_a_used_gpu_before_a_free_one() -> None:
     free = ["GPU-a::0", "GPU-a::1", "GPU-b::1"]
     assert preferred_slots(free, [], 1, Placement.PACK) == ["GPU-b::1"]
     assert preferred_slots(free, [], 1, Placement.SPREAD) == ["GPU-a::0"]
+
+
+FREE = PlaceDemand(wanted=3, places=8)
+FREER = PlaceDemand(wanted=1, places=8)
+FULL = PlaceDemand(wanted=8, places=8)
+LONG = PlaceDemand(wanted=12, places=8)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "placement", "demand", "expected"),
+    [
+        ("fewest that compute or wait", Placement.SPREAD, {"GPU-a": FREE, "GPU-b": FREER}, "GPU-b::0"),
+        ("the fuller one that has a place", Placement.PACK, {"GPU-a": FREE, "GPU-b": FREER}, "GPU-a::0"),
+        ("a free place before a full GPU", Placement.PACK, {"GPU-a": FULL, "GPU-b": FREER}, "GPU-b::0"),
+        ("the shortest queue", Placement.SPREAD, {"GPU-a": LONG, "GPU-b": FULL}, "GPU-b::0"),
+        ("also where the share packs", Placement.PACK, {"GPU-a": LONG, "GPU-b": FULL}, "GPU-b::0"),
+        ("alike: the one with most free slots", Placement.SPREAD, {"GPU-a": FREE, "GPU-b": FREE}, "GPU-a::0"),
+    ],
+)
+def test_with_a_queue_a_new_pod_goes_where(
+    sentence: str, placement: Placement, demand: dict[str, PlaceDemand], expected: str
+) -> None:
+    free = ["GPU-a::0", "GPU-a::1", "GPU-a::2", "GPU-b::0", "GPU-b::1"]
+    assert preferred_slots(free, [], 1, placement, demand) == [expected], sentence

@@ -1,18 +1,21 @@
 """What the kubelet is answered about a share's slots, such as which containers may start on a full GPU."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpushare.agent.kubelet.slots import AllocationSources, SlotDevices, waits_for
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.readiness import Readiness
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpushare import GpuShare, Placement
+from gpushare.mps.wire import PlaceHolder, PlacesInUse
 from tests.unit.agent.decided_gpus import decided
 from tests.unit.agent.fake_node import SHARE
+from tests.unit.agent.reconcile.test_places import BROKER, files
 
 CLIENTS = SHARE["spec"]["clients"]
 
@@ -165,3 +168,14 @@ def test_waits_for(
     sentence: str, unstarted: set[int], held: set[int], per_gpu: int | None, expected: int | None
 ) -> None:
     assert waits_for(unstarted, frozenset(held), per_gpu) == expected, sentence
+
+
+def test_places_in_use_and_who_waits_decide_which_gpu_a_slot_is_of() -> None:
+    held = [PlaceHolder(pod_uid="u", container="app", since=1.0)]
+    busy = structs.replace(BROKER, places=PlacesInUse(limit=1, held=held), waiting=2)
+    decisions = {
+        "GPU-0": replace(decided("GPU-0", per_gpu=9), taken=files(busy)),
+        "GPU-1": replace(decided("GPU-1", per_gpu=9), taken=files(BROKER)),
+    }
+    slots = SlotDevices("a", replace(Gpu().sources(), decisions=lambda: decisions))
+    assert slots.prefer(["GPU-0::1", "GPU-0::2", "GPU-1::5"], [], 1) == ["GPU-1::5"]

@@ -14,6 +14,7 @@ from gpushare.kube.resources import Object
 from gpushare.kubectl.page.content.feed import Row
 from gpushare.kubectl.views.events import count, last_seen, object_of
 from gpushare.kubectl.views.objects import created, gpu_state, ready_condition
+from gpushare.kubectl.views.places import queue_of
 from gpushare.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, gpus, grants, own_claims
 from gpushare.kubectl.views.pods.why import why
 from gpushare.kubectl.views.status import node_problems
@@ -34,7 +35,8 @@ def share_rows(share: GpuShare) -> dict[str, Row]:
             "gpus": state.summary or "0/0",
             "held": state.slots.used,
             "slots": state.slots.total,
-            "perGpu": share.clients.per_gpu,
+            "perGpu": share.slots_per_gpu,
+            "places": queue_of(share),
             "threads": state.threads,
             "memory": state.memory,
             "memoryMib": share.memory_default_mib,
@@ -99,6 +101,7 @@ def _gpu(node: GpuNode, gpu: Gpu, daemon: DaemonStatus | None) -> Row:
     assigned = next((item for item in node.spec.assignments or () if item.uuid == gpu.uuid), None)
     share = daemon.share if daemon else assigned.share if assigned else ""
     holders = [item for item in node.status.holders if item.uuid == gpu.uuid]
+    queued = [item for item in node.status.places if item.uuid == gpu.uuid]
     return {
         "uuid": gpu.uuid,
         "node": node.name,
@@ -113,6 +116,8 @@ def _gpu(node: GpuNode, gpu: Gpu, daemon: DaemonStatus | None) -> Row:
         "leaving": assigned is not None and assigned.draining,
         "paused": assigned is not None and assigned.paused,
         "held": sum(len(item.slots) for item in holders),
+        "places": next((f"{item.used} of {item.limit}" for item in queued), ""),
+        "waiting": [client for item in queued for client in item.queue],
         "pods": [pod for item in holders for pod in item.pods],
         "foreign": len(gpu.foreign_processes),
     }

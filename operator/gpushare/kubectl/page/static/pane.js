@@ -70,7 +70,7 @@ function shareParts(name) {
     element("h2", { text: `Share ${name}` }),
     element("p", { class: share.ready === "True" ? "good" : "bad", text: share.ready === "True" ? "Ready" : `${share.reason}: ${share.message}` }),
     facts({
-      "GPUs ready": share.gpus, "Slots held": `${share.held} of ${share.slots}, ${share.perGpu} on each GPU`,
+      "GPUs ready": share.gpus, "Slots held": `${share.held} of ${share.slots}, ${share.perGpu} on each GPU`, "Places": share.places,
       "Threads": share.threads, "Memory": share.memory, "Memory to borrow": share.lends,
       "Delivery": share.delivery, "Enforcement": share.enforcement,
     }),
@@ -94,7 +94,7 @@ function gpuParts(uuid) {
     facts({
       "Share": gpu.share ? this.to("share", gpu.share, gpu.share) : "none",
       "Node": this.to("node", gpu.node, gpu.node),
-      "Slots held": `${gpu.held} of ${slotsOf(gpu, share)}`,
+      "Slots held": `${gpu.held} of ${slotsOf(gpu, share)}`, "Places used": gpu.places,
       "Memory": gpuMemory(gpu, figures),
       "Product": gpu.product + (gpu.simulated ? " (simulated)" : ""),
       "UUID": gpu.uuid,
@@ -106,6 +106,7 @@ function gpuParts(uuid) {
     element("p", { class: "faint", text: "The part of the time in which any kernel ran, however few SMs it took (NVML)." }),
     ...clientTable(this, "Clients", clients.map((client) => ({ ...client, uuid })), false),
     ...lines("Borrow memory, who goes first at the top", (node?.borrowers ?? []).filter((one) => one.uuid === uuid).map((one) => borrower(this, one))),
+    ...lines("Wait for a place, the next one at the top", gpu.waiting.map((client) => this.to("pod", client.split("/").slice(0, 2).join("/"), client))),
     ...lines("Hold a slot without a client", gpu.pods.filter((pod) => !known.has(pod)).map((pod) => this.to("pod", pod, pod))),
     ...lines("Findings", (node?.problems ?? []).filter((one) => one.uuid === uuid).map((one) => `${one.reason}: ${one.message}`)),
   ];

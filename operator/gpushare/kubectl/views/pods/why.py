@@ -1,7 +1,8 @@
 """`kubectl gpushare why POD`: one answer to why a pod does not run, or on what it runs. Pure.
 
-A pod passes Kueue's queue, if it is in one, admission, the scheduler, the kubelet's admission, the gate of its GPU and
-its start, in this order. The first that holds it back is the answer, with the object that shows it.
+A pod passes Kueue's queue, if it is in one, admission, the scheduler, the kubelet's admission, the gate of its GPU, its
+start and the queue for places of its GPU, in this order. The first that holds it back is the answer, with the object
+that shows it.
 """
 
 import re
@@ -17,6 +18,7 @@ from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Report, Sentences
 from gpushare.kubectl.views.events import is_ours, last_seen, object_of, reporter
 from gpushare.kubectl.views.objects import ready_condition
+from gpushare.kubectl.views.places import holders_in, waits_of
 from gpushare.kubectl.views.pods.kueue import QueueHold, eviction, hold, workload_named, workload_of
 from gpushare.kubectl.views.pods.pod import (
     PodFacts,
@@ -58,6 +60,7 @@ class Stage(StrEnum):
     KUBELET = "kubelet"
     GATE = "gate"
     START = "start"
+    PLACE = "place"
     RUNNING = "running"
     ENDED = "ended"
 
@@ -282,7 +285,7 @@ def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
     if held >= slots.total:
         where = "" if whole else f", on {share.status.gpus.ready} GPUs"
         sentence = f"{waits}: all {slots.total} are held{where}"
-        more = "give the share more GPUs" if whole else "raise clients.perGpu"
+        more = "give the share more GPUs" if whole else f"raise clients.{'queue.slots' if share.queue else 'perGpu'}"
         hint = f"end a pod that holds one (kubectl gpushare describe share {name}), or {more}"
         if replaced := replaced_pod(facts):
             sentence += f", one by {full_name(replaced)} of its own Deployment, which ends only once this one is ready"
@@ -381,6 +384,11 @@ def _running(facts: PodFacts, source: str) -> WhyAnswer:
     if above:
         sentence += f"; above its grant: {above[0].reason}: {above[0].message}"
         return WhyAnswer(facts.name, Stage.RUNNING, sentence, f"gpunode/{(facts.pod['spec'])['nodeName']}, findings")
+    for wait in waits_of(facts.name, [facts.node] if facts.node else []):
+        who = holders_in(wait.places, str(facts.pod["metadata"]["namespace"]))
+        hint = "it goes on by itself once a place is free; Ctrl-C, or the end of its process, gives up"
+        where = f"gpunode/{facts.pod['spec']['nodeName']}, places"
+        return WhyAnswer(facts.name, Stage.PLACE, f"it runs, and {wait.sentence}{who}", where, hint)
     bad = (EventReason.DUPLICATE_ALLOCATION, EventReason.ATTACH_REFUSED, EventReason.CLIENT_FAULTED)
     warnings = [event for event in _ours(facts, bad) if last_seen(event) >= _started(facts.pod)]
     if warnings:
