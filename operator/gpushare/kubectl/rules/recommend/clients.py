@@ -31,6 +31,10 @@ def other_number(history: ShareHistory) -> tuple[list[Advice], list[str]]:
     share = history.share
     if share.by_claims:
         return [], ["its clients come by ResourceClaims of different sizes: perGpu is not judged"]
+    if share.queue is not None:
+        return [], [
+            "who holds a slot may only wait (clients.queue), so held slots say nothing of perGpu: look at its waits"
+        ]
     if short := too_short(history, history.clients, f"perGpu {share.clients.per_gpu}"):
         return [], [short]
     seen, gpus = history.clients, [gpu for gpu in history.gpus if gpu.samples]

@@ -18,10 +18,10 @@ GPU_MIB = 81_559
 
 
 def share(per_gpu: int = 4, memory: str = "16Gi", threads: int = 100, **more: Any) -> GpuShare:
-    """`more`: overcommit, max and limits of memory, processes, delivery."""
+    """`more`: overcommit, max and limits of memory, processes, queue, delivery."""
     grant = {"default": memory} | {key: more[key] for key in ("overcommit", "max", "limits") if key in more}
     clients = {"perGpu": per_gpu, "memory": grant, "threads": {"default": threads, "max": threads}}
-    clients |= {key: more[key] for key in ("processes",) if key in more}
+    clients |= {key: more[key] for key in ("processes", "queue") if key in more}
     spec = {"clients": clients} | {key: more[key] for key in ("delivery",) if key in more}
     return GpuShare.model_validate({"metadata": {"name": "team"}, "spec": spec})
 

@@ -159,3 +159,9 @@ def test_threads_that_all_clients_together_never_reached(
         (advice,) = found
         assert advice.patch == {"spec": {"clients": {"threads": patch}}}, case
         assert advice.sure is Sureness.MEDIUM
+
+
+def test_with_a_queue_held_slots_say_nothing_of_the_number_of_clients() -> None:
+    advice, (note,) = other_number(history(share(queue={"slots": 8}), full=2016))
+    assert advice == []
+    assert "may only wait (clients.queue)" in note
