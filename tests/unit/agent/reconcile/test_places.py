@@ -16,11 +16,15 @@ from gpushare.api.compute_mode import ComputeMode
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
+from gpushare.kube.client import GPU_SHARES
 from gpushare.kube.pods import pods_by_cgroup_uid
+from gpushare.mps.files import read_model, write_model
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.wire import BrokerState, DaemonState, DesiredDaemon, PlaceHolder, PlacesInUse, QueuedContainer
+from tests.unit.agent.fake_node import SHARE, FakeNode
 from tests.unit.agent.observed_pods import UUID, pod, share, uid
 from tests.unit.agent.reconcile.test_decision import GIVEN, LIMITS
+from tests.unit.agent.reconcile.test_shown_grant import has_fronts
 
 NOW, SHUT = 1000.0, 995.0
 HOLDER = PlaceHolder(pod_uid=uid(1), container="app", since=10.0)
@@ -111,3 +115,32 @@ def test_between_two_mps_pods_no_process_takes_the_gpu_past_them(
     has_queue: bool, state: DaemonState | None, mode: ComputeMode
 ) -> None:
     assert wanted_mode(GpuPlan(UUID, "a", GpuStage.DRAIN, LIMITS, has_queue=has_queue), state) is mode
+
+
+def tell_places(node: FakeNode, *held: PlaceHolder) -> None:
+    path = gpu_dir(node.root, "GPU-0").broker_state
+    broker = read_model(path, BrokerState).value
+    assert broker is not None
+    write_model(path, structs.replace(broker, places=PlacesInUse(limit=4, held=list(held))))
+
+
+async def test_for_a_new_mps_pod_the_gpu_is_shut_and_drained_with_slots_held(node: FakeNode) -> None:
+    has_fronts(node)
+    await node.serving()
+    clients = {**SHARE["spec"]["clients"], "queue": {"slots": 8}}
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": clients}})
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::0")}
+    await node.until(lambda: len(node.kubelet.ids()) == 12)
+    tell_places(node, HOLDER)
+    grants = gpu_dir(node.root, "GPU-0").grants
+    node.kube.assign({"uuid": "GPU-0", "share": "a", "paused": True, "waitingSince": "2026-01-01T00:00:00Z"})
+    await node.until(lambda: "is about to be replaced" in grants.read_text())
+    await node.until(lambda: node.kubelet.ids() == ["GPU-0::0"])
+    await node.ticks(2)
+    assert not node.daemon().get("drained")
+    tell_places(node)
+    await node.until(lambda: node.daemon().get("drained"))
+    assert node.status()["places"][0]["used"] == 0
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: '"closed":""' in grants.read_text())
+    await node.until(lambda: not node.daemon().get("drained"))
