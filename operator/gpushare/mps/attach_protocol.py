@@ -37,7 +37,7 @@ MAX_MESSAGE_BYTES = 4096
 MAX_ANSWER_BYTES = 64 * 1024
 END_OF_COMMAND = bytes(8)
 END_OF_ANSWER = (1).to_bytes(8, "little")
-PLACE_MAGIC, PLACE_VERSION = 0x706C6163, 1
+PLACE_MAGIC, PLACE_VERSION = 0x4C737067, 1
 _TEXT_AT = 4
 _PLACE = Struct("<6I")
 
@@ -54,13 +54,13 @@ class Request(IntEnum):
 
 
 class PlaceState(IntEnum):
-    """What the broker says to who asks for a place. GO_ON: there is no queue, or the attach itself will tell. YOURS:
-    the container has a place. REFUSED: it waited too long.
+    """What the broker says to who asks for a place. NOT_NEEDED: there is no queue, or the attach itself will tell.
+    GIVEN: the container has a place. REFUSED: it waited too long.
     """
 
-    GO_ON = 0
+    NOT_NEEDED = 0
     WAITING = 1
-    YOURS = 2
+    GIVEN = 2
     REFUSED = 3
 
 

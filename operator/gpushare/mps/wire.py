@@ -21,7 +21,7 @@ AHEAD_SECONDS = 1.0
 """A file may have been written so long after its reader looked at the clock."""
 MAX_ARRIVALS, MAX_REFUSALS, MAX_STOPPING, MAX_UNATTACHED = 64, 32, 64, 64
 MAX_ACTIVE, MAX_GAVE_WAY_TO, MAX_LONGEST = 64, 4, 5
-MAX_PLACES, MAX_QUEUED = 64, 64
+MAX_PLACES, MAX_QUEUED = 64, 256
 WAIT_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0)
 """Seconds: the upper bounds of the histogram of waits for a place."""
 

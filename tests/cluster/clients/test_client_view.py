@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.mps.broker.broker import GRANT_SECONDS
+from gpushare.mps.broker.letting_in import GRANT_SECONDS
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Share, wait_until
 from tests.cluster.node import daemon_of

@@ -72,11 +72,11 @@ NUMBERS = st.integers(min_value=0, max_value=2**32 - 1)
 def test_an_answer_about_a_place_is_24_bytes_and_reads_as_written(answer: PlaceAnswer) -> None:
     message = answer.encode()
     assert len(message) == 24
-    assert message[:8] == b"calp\x01\0\0\0"
+    assert message[:8] == b"gpsL\x01\0\0\0"
     assert parse_place_answer(message) == answer
 
 
-@pytest.mark.parametrize("message", [b"", bytes(24), b"calp\x01\0\0\0" + b"\x04" + bytes(15), bytes(23)])
+@pytest.mark.parametrize("message", [b"", bytes(24), b"gpsL\x01\0\0\0" + b"\x04" + bytes(15), bytes(23)])
 def test_other_bytes_are_no_answer_about_a_place(message: bytes) -> None:
     with pytest.raises(ProtocolError, match="about a place"):
         parse_place_answer(message)

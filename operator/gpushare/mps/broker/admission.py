@@ -1,11 +1,17 @@
-"""Who may attach to a GPU, by what the agent wrote of its grants. Pure.
+"""Who may attach to a GPU, by what the agent wrote of its grants. `judge` is pure.
 
 A process is its container, by the cgroup that the kernel shows; what it says of itself counts for nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from gpushare.mps.broker.connections import needed
+from gpushare.mps.files import ModelFiles
+from gpushare.mps.identity import Container
+from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedPod, RefusedAttach
 from gpushare.process.procfs import Owner
 
@@ -19,6 +25,10 @@ class AttachAdmitted:
     owner: Owner
     container: str
     grant: ClientGrant
+
+    @property
+    def key(self) -> Container:
+        return self.owner.pod_uid, self.container
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +96,37 @@ def _container(pod: GrantedPod, owner: Owner) -> Verdict:
         why = f"its container {known.name} holds no part of this GPU"
         return AttachDenied(RefusedAttach.NO_GRANT, why, owner, known.name)
     return AttachAdmitted(owner, known.name, known.grant)
+
+
+class GrantsFile:
+    """What the agent wrote of the grants of one GPU. `files`: its reader."""
+
+    def __init__(self, gpu: GpuDir, share: str, files: ModelFiles) -> None:
+        self._gpu = gpu
+        self._share = share
+        self._files = files
+        self._needed_by: GpuGrants | None = None
+        self._needed: dict[str, int] = {}
+
+    def now(self) -> GpuGrants | None:
+        """None: it cannot be read now, or is of another share."""
+        grants = self._files.read(self._gpu.grants, GpuGrants).value
+        return grants if grants is not None and grants.share == self._share else None
+
+    def held_by(self, owners: Sequence[Owner]) -> AttachAdmitted | None:
+        """What the container holds of the GPU, which need take no new client."""
+        known = self.now()
+        verdict = judge(None if known is None else replace(known, closed=""), owners)
+        return verdict if isinstance(verdict, AttachAdmitted) else None
+
+    def connections_needed(self) -> Mapping[str, int]:
+        """Of each pod that holds a part of the GPU."""
+        grants = self.now()
+        if grants is not self._needed_by:
+            self._needed_by, pods = grants, grants.pods if grants is not None else ()
+            waits = grants is not None and grants.places > 0
+            self._needed = {
+                pod.uid: needed(sum(item.grant.processes for item in pod.containers if item.grant), waits=waits)
+                for pod in pods
+            }
+        return self._needed

@@ -25,8 +25,8 @@ from gpushare.mps.attach_protocol import (
 )
 from gpushare.mps.broker.daemon import BrokeredDaemon, ServerSocket
 from gpushare.mps.broker.kept_sockets import UnderWay
-from gpushare.mps.broker.packets import plain, send
 from gpushare.mps.broker.turns import NoTurnError
+from gpushare.mps.packets import plain, send
 from gpushare.mps.wire import QueuedSocket, TurnAnswer
 
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
@@ -64,7 +64,7 @@ async def read_request(peer: socket.socket, seconds: float = REQUEST_SECONDS) ->
     """
     try:
         async with asyncio.timeout(seconds):
-            first = await plain(peer)
+            first = await _first(peer)
             if not first:
                 return None
             check_credentials(first)
@@ -77,6 +77,16 @@ async def read_request(peer: socket.socket, seconds: float = REQUEST_SECONDS) ->
     if request is Request.COMMAND:
         raise CommandRefusedError("it asked to send control commands, which no container may")
     return request
+
+
+async def _first(peer: socket.socket) -> bytes:
+    """Its first message; empty where it hung up, whether it had read the greeting or not."""
+    try:
+        return await plain(peer)
+    except OSError as error:
+        if error.errno in GONE:
+            return b""
+        raise
 
 
 async def attach(

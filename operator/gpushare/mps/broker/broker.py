@@ -9,7 +9,7 @@ then fails with error 805.
 A process attaches only if its container holds a part of the GPU, within the grant's number of processes, and in a turn
 in which the server's limits are the grant's own. A connection can be handed to other processes, so it is worth nothing
 once the process that made it has ended. How many processes and contexts a container has is what the broker has let in
-and what the server lists, together (`places`); whom the server lists and who never attached is told to the agent. A
+and what the server lists, together (`listed`); whom the server lists and who never attached is told to the agent. A
 process whose contexts the agent had ended attaches no more: it could not be ended in order again, and its end would
 take its neighbours along. Connections are bounded, in all and for each pod. The broker's end harms no running client:
 after an attach no connection of theirs is left.
@@ -20,7 +20,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -28,38 +28,38 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gpushare.api.conditions import DaemonReason
 from gpushare.messages.log_on_change import LogOnChange
-from gpushare.mps.attach_protocol import PlaceAnswer, PlaceState, ProtocolError, Request
+from gpushare.mps.attach_protocol import PlaceState, ProtocolError, Request
 from gpushare.mps.broker import kept_sockets
-from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
+from gpushare.mps.broker.admission import AttachDenied, GrantsFile
 from gpushare.mps.broker.attach import (
     GONE,
     CommandRefusedError,
-    NotPassedError,
     ServerHungError,
-    StalledError,
-    attach,
     end_passed,
     farewell,
     read_request,
 )
-from gpushare.mps.broker.clients import AttachedClients, Container
-from gpushare.mps.broker.connections import CONNECTIONS_OF_PROCESS, MAX_CONNECTIONS, needed
+from gpushare.mps.broker.clients import AttachedClients
+from gpushare.mps.broker.connections import CONNECTIONS_OF_PROCESS, MAX_CONNECTIONS
 from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.kept_sockets import AttachSockets, UnderWay
+from gpushare.mps.broker.letting_in import Asking, LettingIn
+from gpushare.mps.broker.listed import RESTORE_SECONDS, AttachDeniedError, ClientList, open_sockets
 from gpushare.mps.broker.listener import AttachListener, ReadOwners
-from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of, plain, send_now
-from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
 from gpushare.mps.broker.record import BrokerRecord
-from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
+from gpushare.mps.broker.turns import Turns
 from gpushare.mps.files import FileVersion, ModelFiles, file_version
+from gpushare.mps.identity import Container, Identity
 from gpushare.mps.layout import GpuDir, gpu_dirs
+from gpushare.mps.packets import SO_PEERPIDFD, Peer, has_ended, peer_of, send_now
 from gpushare.mps.pages.board import Board
 from gpushare.mps.pages.client_pages import ClientPages, Handed
-from gpushare.mps.pages.layout import MAPPED, PagesAnswer
-from gpushare.mps.terminations import TerminationFile, was_asked
-from gpushare.mps.wire import GpuGrants, QueuedKind, QueuedSocket, RefusedAttach
+from gpushare.mps.pages.layout import PagesAnswer
+from gpushare.mps.pages.sending import send_pages
+from gpushare.mps.queue.looks import Looks
+from gpushare.mps.queue.place_queue import NoPlaceError, PlaceQueue, Waited
+from gpushare.mps.wire import QueuedKind, QueuedSocket, RefusedAttach
 from gpushare.process import procfs
 from gpushare.process.bounded_read import read_text
 from gpushare.process.procfs import Owner
@@ -69,21 +69,8 @@ from gpushare.process.time_limit import within
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5
 """How soon a change of the supervisor's link is followed."""
-GRANT_SECONDS = 20.0
-"""How long a process waits for the agent to name its container: the pod's status may lag behind its start."""
-STARTING_SECONDS = 1800.0
-"""The same where the pod's other containers are still being started: each may pull a large image first."""
-TURN_SECONDS = 60.0
-"""How long it waits for a GPU that takes no client now, as it would wait for an MPS server that starts."""
-AWAY_SECONDS = 900.0
-"""The same while the supervisor is away: the kubelet starts it again within 300 s, and its daemon starts then."""
-_AWAY = (DaemonReason.SUPERVISOR_SILENT, DaemonReason.STARTING, DaemonReason.PENDING, DaemonReason.DAEMON_FAILED)
-"""Why the GPU is closed meanwhile."""
-RETRY_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 """Between two looks at whom the MPS server lists."""
-MAPPED_SECONDS = 2.0
-"""For a process that was handed pages to say that it has mapped them. It does so within a millisecond."""
 CLOSE_SECONDS = 6.0
 """The time for the attach under way when the broker ends."""
 
@@ -151,17 +138,13 @@ def _lets_in(gpu: GpuDir, share: str) -> bool:
         return False
 
 
-def _key(admitted: AttachAdmitted) -> Container:
-    return admitted.owner.pod_uid, admitted.container
-
-
-def _patience(verdict: AttachUndecided) -> float:
-    """Seconds that a process waits for a decision."""
-    if verdict.starting:
-        return STARTING_SECONDS
-    if verdict.refused.reason is not RefusedAttach.GPU_CLOSED:
-        return GRANT_SECONDS
-    return AWAY_SECONDS if verdict.closed.partition(":")[0] in _AWAY else TURN_SECONDS
+def _lives(process: Identity) -> bool:
+    """True where that is not known."""
+    pid, started = process
+    try:
+        return procfs.read_start_of_running(pid) == started
+    except OSError:
+        return True
 
 
 def _text(error: Exception) -> str:
@@ -175,25 +158,25 @@ class Broker:
         self.gpu = gpu
         self._settings = settings
         self._read_owners = settings.read_owners
+        self._files = ModelFiles()
+        self._grants = GrantsFile(gpu, settings.share, self._files)
         self._listener = AttachListener(
             gpu,
             settings.read_owners,
             self._serve,
+            self._has_looked,
             self._cannot_accept,
             self._hung_up_on,
-            self._connections_needed,
+            self._grants.connections_needed,
             partial(peer_of, option=settings.peer_option),
             settings.room,
         )
         self._taken: tuple[AttachSockets, bool] | None = None
         """The sockets that the supervisor gave, until clients are let in there, and whether an earlier broker had them.
         """
-        self._needed_by: GpuGrants | None = None
-        self._needed: dict[str, int] = {}
         self._daemon = BrokeredDaemon(gpu)
-        self._files = ModelFiles()
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic, open_sockets)
-        self._places = Places(self._daemon, self._clients, self._container_of, self._owner_of)
+        self._listed = ClientList(self._daemon, self._clients, self._container_of, self._owner_of)
         self._restore_until = self._looked_at = 0.0
         self._look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._look.set_result(None)
@@ -204,6 +187,23 @@ class Broker:
         """Another one of each broker, for the board."""
         self._record = BrokerRecord(gpu, settings.clock, self._clients.living, settings.restarts)
         self._problems = LogOnChange(LOG)
+        self._looks = Looks()
+        self._queue = PlaceQueue(settings.clock, _lives, self._write_places)
+        self._door = LettingIn(
+            gpu,
+            self._grants,
+            self._files,
+            self._daemon,
+            self._clients,
+            self._listed,
+            self._turns,
+            self._pages,
+            self._record,
+            self._queue,
+            self._attaching,
+            self._problems,
+            partial(has_ended, option=settings.peer_option),
+        )
         self._keeping: asyncio.Task[None] | None = None
         self._keeper: FileVersion | None = None
         """Which supervisor has copies of this broker's sockets, by its own socket."""
@@ -211,6 +211,7 @@ class Broker:
     async def step(self) -> None:
         """Opens or closes the socket as the supervisor wants it, and keeps broker.json while it is open."""
         self._clients.forget_ended()
+        self._queue.follow(self._grants.now())
         try:
             wanted = _lets_in(self.gpu, self._settings.share)
             self._problems.clear("share")
@@ -232,6 +233,8 @@ class Broker:
         self._record.activity = self._pages.activity()
         self._record.listening = self._listener.is_open
         self._record.waited = self._listener.waited
+        self._queue.step()
+        self._note_places()
         if self._keeping is None and self._listener.is_open and self._keeper != self._supervisor():
             self._keeping = asyncio.create_task(self._leave_sockets())
         if wanted:
@@ -255,12 +258,16 @@ class Broker:
     async def _open(self) -> None:
         try:
             if self._listener.named():
-                await self._take_sockets()
+                await self._take_sockets()  # after the queue is known: who waited there waits on
             greeting = await self._daemon.greeting()
-            await self._places.restore()
-            if self._record.restore():
+            await self._listed.restore()
+            before = self._record.restore()
+            if before is not None:
                 self._restore_until = time.monotonic() + RESTORE_SECONDS
                 self._pages.restore((client.pid, client.started) for client in self._record.without_pages)
+                if before.value is not None:
+                    self._queue.restore(before.value)
+            self._look_at_places()
             sockets, taken = await self._take_sockets()
             self._listener.open(greeting, sockets, taken=taken)
             self._taken = None
@@ -275,6 +282,7 @@ class Broker:
         """Without it nobody gets pages, and all else goes on."""
         try:
             self._pages.board = Board(self.gpu.board, self._number)
+            self._note_places()
             self._problems.clear("board")
         except OSError as error:
             self._problems.log("GPU %s: clients have no class: %s", self.gpu.uuid, error, key="board")
@@ -301,7 +309,7 @@ class Broker:
                 elif queued.kind is QueuedKind.PASSED and await self._was_heard(queued, sock):
                     await self._has_attached(*waiting.pop(queued.client, (queued, None)))
         for queued, sock in waiting.values():
-            self._listener.go_on(sock, queued.pid, queued.started)
+            self._listener.go_on(sock, queued)
 
     async def _was_heard(self, queued: QueuedSocket, sock: socket.socket) -> bool:
         try:
@@ -313,9 +321,9 @@ class Broker:
 
     async def _has_attached(self, queued: QueuedSocket, sock: socket.socket | None) -> None:
         """A client attached as its broker ended, whose connection that left."""
-        held = self._held_by(self._read_owners(queued.pid) or ())
+        held = self._grants.held_by(self._read_owners(queued.pid) or ())
         if held is not None:
-            new = self._clients.add(_key(held), (queued.pid, queued.started))
+            new = self._clients.add(held.key, (queued.pid, queued.started))
             self._record.arrived(queued.pid, held.owner, held.container, new=new)
             self._pages.attached((queued.pid, queued.started), held.grant)
         if sock is not None:
@@ -342,14 +350,8 @@ class Broker:
 
     def _container_of(self, pid: int) -> Container | None:
         """The container of a process, if it holds a part of the GPU."""
-        held = self._held_by(self._read_owners(pid) or ())
-        return None if held is None else _key(held)
-
-    def _held_by(self, owners: Sequence[Owner]) -> AttachAdmitted | None:
-        """What the container holds of the GPU, which need take no new client."""
-        known = self._grants()
-        verdict = judge(None if known is None else replace(known, closed=""), owners)
-        return verdict if isinstance(verdict, AttachAdmitted) else None
+        held = self._grants.held_by(self._read_owners(pid) or ())
+        return None if held is None else held.key
 
     def _owner_of(self, pid: int) -> Owner | None:
         return next(iter(self._read_owners(pid) or ()), None)
@@ -360,23 +362,32 @@ class Broker:
             async with self._attaching:  # the server may be waiting for a client meanwhile, and answer nobody
                 self._looked_at = time.monotonic()
                 if self._looked_at < self._restore_until:
-                    await self._places.restore()
-                self._record.unattached = await self._places.unattached()
-                self._record.without_pages = self._places.named(self._pages.late(self._places.listed))
+                    await self._listed.restore()
+                self._record.unattached = await self._listed.unattached()
+                self._record.without_pages = self._listed.named(self._pages.late(self._listed.listed))
+                self._look_at_places()
+
+    def _look_at_places(self) -> None:
+        """By the latest look at the server's list."""
+        listed = self._listed.listed
+        without = self._queue.look([*listed.values()], adopt=time.monotonic() < self._restore_until)
+        self._record.without_place = self._listed.named(
+            process for process, container in listed.items() if container in without
+        )
+
+    def _note_places(self) -> None:
+        """For the agent, and for the clients."""
+        self._record.places, self._record.waits = self._queue.places(), self._queue.wait_times()
+        self._record.queue, self._record.waiting = self._queue.queued(), self._queue.waiting
+        if self._pages.board is not None:
+            self._pages.board.show_places(self._queue.holders.limit)
+
+    def _write_places(self) -> None:
+        self._note_places()
+        self._record.write()
 
     def _hung_up_on(self, pid: int, refused: AttachDenied) -> None:
         self._record.refused(pid, refused)
-
-    def _connections_needed(self) -> Mapping[str, int]:
-        """Of each pod that holds a part of the GPU."""
-        grants = self._grants()
-        if grants is not self._needed_by:
-            self._needed_by, pods = grants, grants.pods if grants is not None else ()
-            self._needed = {
-                pod.uid: needed(sum(container.grant.processes for container in pod.containers if container.grant))
-                for pod in pods
-            }
-        return self._needed
 
     def _cannot_accept(self, error: OSError) -> None:
         text = f"no connection can be accepted: {error.strerror or error}"
@@ -384,25 +395,23 @@ class Broker:
 
     # One connection
 
-    async def _serve(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], asked: bool) -> None:
-        """`asked`: it did so at an earlier broker. The next one has what the processes of each pod need, and no more: a
-        pod that has many wait takes nobody's room."""
+    async def _serve(
+        self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], queued: QueuedSocket | None
+    ) -> None:
+        """`queued`: it has asked to attach at an earlier broker."""
         owner = owners[0] if owners else Owner("", "")
         with sock:
             try:
-                match Request.ATTACH if asked else await read_request(sock):
+                match Request.ATTACH if queued is not None else await self._request(sock, peer, owner):
                     case Request.ATTACH:
-                        under_way = self._under_way()
-                        client = QueuedSocket(kind=QueuedKind.CLIENT, pid=peer.pid, started=peer.started or 0)
-                        most = max(self._connections_needed().get(owner.pod_uid, 0), CONNECTIONS_OF_PROCESS)
-                        with under_way.holding(sock, client, owner.pod_uid, most) as number:
-                            await self._let_in(sock, peer, owners, replace(client, client=number), under_way)
+                        await self._attach(sock, peer, owners, queued)
                     case Request.STOPPING:
                         self._note_stopping(owners)
                     case Request.PAGES | Request.BUSY as request:
-                        await self._answer(sock, peer, owners, request)
+                        if await send_pages(sock, self._handed(sock, peer, owners, request)):
+                            self._pages.mapped((peer.pid, peer.started or 0))
                     case Request.PLACE:
-                        send_now(sock, PlaceAnswer(PlaceState.GO_ON).encode())
+                        await self._give_place(sock, peer, owners)
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
             except CommandRefusedError as error:
@@ -417,145 +426,88 @@ class Broker:
                         peer.pid, AttachDenied(RefusedAttach.FAILED, error.strerror or str(error), owner)
                     )
 
+    async def _request(self, sock: socket.socket, peer: Peer, owner: Owner) -> Request | None:
+        """As `read_request`. A process that says nothing is noted: it begins `cuInit`."""
+        if not self._queue.is_on or peer.started is None:
+            return await read_request(sock)
+        process = (peer.pid, peer.started)
+        with self._looks.listening(process, sock) as counts:
+            request = await read_request(sock)
+            if request is None and counts() and not self._listener.gave_way(sock):
+                self._looks.looked(process, owner.pod_uid)
+        return request
+
+    def _has_looked(self, sock: socket.socket) -> None:
+        """A process had hung up before it was greeted."""
+        if self._queue.is_on:
+            peer, owners = self._listener.who(sock)
+            if peer.started is not None and owners:
+                self._looks.looked((peer.pid, peer.started), owners[0].pod_uid)
+
+    async def _attach(
+        self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], queued: QueuedSocket | None
+    ) -> None:
+        """The next broker has what the processes of each pod need, and no more: a pod that has many wait takes nobody's
+        room.
+        """
+        pod = owners[0].pod_uid if owners else ""
+        under_way, client = self._under_way(), queued or self._client(peer, pod)
+        most = max(self._grants.connections_needed().get(pod, 0), CONNECTIONS_OF_PROCESS)
+        with under_way.holding(sock, client, pod, most) as number:
+            asking = Asking(sock, peer, owners, replace(client, client=number), under_way)
+            if not await self._door.let_in(asking):
+                self._hung_up(sock)
+
+    def _client(self, peer: Peer, pod: str) -> QueuedSocket:
+        client = QueuedSocket(kind=QueuedKind.CLIENT, pid=peer.pid, started=peer.started or 0)
+        if not self._queue.is_on or not self._looks.is_context((client.pid, client.started), pod):
+            return client
+        return replace(client, context=True, since=self._settings.clock())
+
+    async def _give_place(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
+        """Answers PLACE, once more with each change, until the container has a place. Where this broker ends, the
+        process asks the next one.
+        """
+        self._queue.follow(self._grants.now())
+        held, state = self._grants.held_by(owners), PlaceState.NOT_NEEDED
+        if held is not None and self._runs(sock, peer):
+            try:
+                waited = await self._queue.wait(sock, (peer.pid, peer.started or 0), held.key, tells=True)
+            except NoPlaceError as error:
+                send_now(sock, self._queue.answer(PlaceState.REFUSED).encode())
+                denied = AttachDenied(RefusedAttach.NO_PLACE, str(error), held.owner, held.container)
+                raise AttachDeniedError(denied) from error
+            if waited is Waited.HUNG_UP:
+                return
+            state = PlaceState.GIVEN if waited is Waited.PLACE else PlaceState.NOT_NEEDED
+        with suppress(BlockingIOError):  # it does not read what it was sent before, and sees the end
+            send_now(sock, self._queue.answer(state).encode())
+
+    def _runs(self, sock: socket.socket, peer: Peer) -> bool:
+        """The process that connected does, as far as that is known, and no other one has its connection."""
+        try:
+            return peer.started is not None and not has_ended(sock, peer, self._settings.peer_option)
+        except OSError:
+            return False
+
     def _note_stopping(self, owners: Sequence[Owner]) -> None:
         """Of containers that hold a part of this GPU alone: others have no client that has to leave."""
-        held = self._held_by(owners)
+        held = self._grants.held_by(owners)
         if held is not None:
             self._record.stopping(held.owner, held.container)
 
-    async def _answer(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], request: Request) -> None:
-        """Answers PAGES or BUSY, at once: the process may be in the midst of a launch. One to which they are nothing is
-        told so, and is no refusal.
-        """
-        handed = self._handed(sock, peer, owners, request)
-        try:
-            send_now(sock, handed.answer.encode(), (*handed.own, *handed.others))
-        except BlockingIOError:  # it does not read what it was sent before
-            return
-        finally:
-            for descriptor in handed.own:
-                os.close(descriptor)
-        if not handed.own or peer.started is None:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(MAPPED_SECONDS):
-                said = await plain(sock)
-            if said == MAPPED:
-                self._pages.mapped((peer.pid, peer.started))
-            elif said:
-                raise ProtocolError(f"after its pages it says {said[:16]!r}")
-
     def _handed(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], request: Request) -> Handed:
-        held, nothing = self._held_by(owners), Handed(PagesAnswer())
-        if held is None or peer.started is None or not self._clients.has_attached(process := (peer.pid, peer.started)):
-            return nothing
-        try:
-            if has_ended(sock, peer, self._settings.peer_option):  # another one has its connection
-                return nothing
-        except OSError:
+        held, nothing = self._grants.held_by(owners), Handed(PagesAnswer())
+        process = (peer.pid, peer.started or 0)
+        if held is None or not self._clients.has_attached(process) or not self._runs(sock, peer):
             return nothing
         if request is Request.BUSY:
             return self._pages.show_busy(process, held.grant)
-        return self._pages.give(process, _key(held), held.grant)
+        return self._pages.give(process, held.key, held.grant)
 
     def _under_way(self) -> UnderWay:
         return self._taken[0].under_way if self._taken is not None else self._listener.under_way
 
-    async def _let_in(
-        self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], client: QueuedSocket, under_way: UnderWay
-    ) -> None:
-        """Waits for the peer's grant and for a turn, as long as the peer does. AttachDeniedError."""
-        began, told = time.monotonic(), False
-        while not has_hung_up(sock):
-            waited = time.monotonic() - began
-            verdict = judge(self._grants(), owners)
-            match verdict:
-                case AttachDenied():
-                    raise AttachDeniedError(verdict)
-                case AttachUndecided():
-                    if waited > _patience(verdict):
-                        raise AttachDeniedError(verdict.refused)
-                case AttachAdmitted():
-                    await self._check_not_ended(peer, verdict)
-                    try:
-                        async with self._attaching:
-                            await self._attach(sock, peer, verdict, client, under_way)
-                    except NoTurnError as error:
-                        failed = isinstance(error, NotPassedError)
-                        reason = RefusedAttach.FAILED if failed else RefusedAttach.GPU_CLOSED
-                        denied = AttachDenied(reason, str(error), verdict.owner, verdict.container)
-                        if failed and not told:  # at once, while it may still get in
-                            self._record.failed(peer.pid, denied)
-                            told = True
-                        if waited > (AWAY_SECONDS if isinstance(error, SupervisorAwayError) else TURN_SECONDS):
-                            raise AttachDeniedError(denied) from error
-                    else:
-                        await farewell(sock)
-                        return
-            await asyncio.sleep(RETRY_SECONDS)
-        self._hung_up(sock)
-
     def _hung_up(self, sock: socket.socket) -> None:
         if not self._listener.gave_way(sock):
             self._record.abandoned()
-
-    async def _attach(
-        self,
-        sock: socket.socket,
-        peer: Peer,
-        admitted: AttachAdmitted,
-        client: QueuedSocket,
-        under_way: UnderWay,
-    ) -> None:
-        process, place = identity_of(peer, admitted), _key(admitted)
-        self._places.check_attached(process, place, admitted)
-        if has_hung_up(sock):
-            return
-        owner, container = admitted.owner, admitted.container
-        try:
-            ended = has_ended(sock, peer, self._settings.peer_option)
-        except OSError as error:
-            raise NoTurnError(f"whether the process that connected runs is not known: {error.strerror}") from error
-        if ended:
-            text = "the process that connected has ended, and another one holds its connection"
-            raise AttachDeniedError(AttachDenied(RefusedAttach.PROTOCOL, text, owner, container))
-        async with self._turns.hold(admitted.grant, owner.pod_uid, container) as given:
-            await self._places.check_listed(process, place, admitted)
-            if self._was_ended(peer):
-                raise NoTurnError("the MPS daemon is just asked to end the contexts of this process")
-            new, attached = self._clients.add(place, process), False
-            try:
-                self._clients.passed(place, process, await attach(sock, given, self._daemon, client, under_way))
-                attached = True
-            except (StalledError, ServerHungError) as error:
-                self._clients.stalled(place)
-                reason = RefusedAttach.STALLED if isinstance(error, StalledError) else RefusedAttach.SERVER_HUNG
-                raise AttachDeniedError(AttachDenied(reason, str(error), owner, container)) from error
-            finally:
-                if new and not attached:
-                    self._clients.remove(place, process)
-        self._record.arrived(peer.pid, owner, container, new=new)
-        self._pages.attached(process, admitted.grant)
-
-    async def _check_not_ended(self, peer: Peer, admitted: AttachAdmitted) -> None:
-        """AttachDeniedError: the daemon was asked to end its contexts. It has replaced its program since."""
-        if not self._was_ended(peer):
-            return
-        await asyncio.sleep(RETRY_SECONDS)  # where the daemon answers that it is no client, the agent takes that back
-        if self._was_ended(peer):
-            text = "the MPS daemon was asked to end the contexts of this process, and would not be asked again"
-            raise AttachDeniedError(AttachDenied(RefusedAttach.ENDED, text, admitted.owner, admitted.container))
-
-    def _was_ended(self, peer: Peer) -> bool:
-        read = self._files.read(self.gpu.endings, TerminationFile)
-        if read.value is None and not read.absent:
-            self._problems.log(
-                "GPU %s: whose contexts were ended is not known: %s", self.gpu.uuid, read.reason, key="ended"
-            )
-            return False
-        self._problems.clear("ended")
-        return read.value is not None and was_asked(read.value.asked, peer.pid)
-
-    def _grants(self) -> GpuGrants | None:
-        grants = self._files.read(self.gpu.grants, GpuGrants).value
-        return grants if grants is not None and grants.share == self._settings.share else None

@@ -8,14 +8,11 @@ that never attached.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from gpushare.mps.identity import Container, Identity
+
 FIRST_PENALTY_SECONDS = 4.0
 LONGEST_PENALTY_SECONDS = 64.0
 _MOST_DOUBLINGS = 8
-
-Container = tuple[str, str]
-"""(pod's uid, container's name): the same one after a restart, whatever its id."""
-Identity = tuple[int, int]
-"""(PID, start time in clock ticks since boot)."""
 
 
 @dataclass(slots=True)

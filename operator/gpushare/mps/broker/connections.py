@@ -20,6 +20,8 @@ MAX_OF_POD = 64
 MAX_OF_POD_WITHOUT_PART = 16
 CONNECTIONS_OF_PROCESS = 2
 """A CUDA process attaches for itself and for its context. Later it may wait at one of them for hours."""
+CONNECTIONS_OF_WAITER = 1
+"""One more where the GPU has a queue: a process waits for its place there, for hours, too."""
 SPARE_CONNECTIONS = 16
 """For processes that only look, and those that are refused."""
 CONNECTS_PER_SECOND = 500.0
@@ -45,49 +47,49 @@ class PodConnections:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HasRoom:
     """`instead`: the pod whose newest connection goes; empty: nobody's."""
 
     instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class NoPlace:
+class NoRoom:
     why: str
 
 
 NOBODY = PodConnections()
 
 
-def needed(processes: int) -> int:
-    """The connections of so many granted processes."""
-    return processes * CONNECTIONS_OF_PROCESS
+def needed(processes: int, *, waits: bool = False) -> int:
+    """The connections of so many granted processes. `waits`: they may have to wait for a place."""
+    return processes * (CONNECTIONS_OF_PROCESS + (CONNECTIONS_OF_WAITER if waits else 0))
 
 
-def place_for(pod: str, holders: Mapping[str, PodConnections], room: int = MAX_CONNECTIONS) -> Place | NoPlace:
-    """Whether there is a place for one more connection of `pod`. `holders`: every pod with connections, or a part.
+def room_for(pod: str, holders: Mapping[str, PodConnections], room: int = MAX_CONNECTIONS) -> HasRoom | NoRoom:
+    """Whether there is room for one more connection of `pod`. `holders`: every pod with connections, or a part.
     `room`: for the connections of all.
     """
     mine = holders.get(pod, NOBODY)
     if mine.connections >= mine.most:
-        return NoPlace(f"its pod holds {mine.connections} connections, and no more than {mine.most} are taken of it")
+        return NoRoom(f"its pod holds {mine.connections} connections, and no more than {mine.most} are taken of it")
     without_part = {uid: holder for uid, holder in holders.items() if not holder.needed}
     unpaid = sum(holder.connections for holder in without_part.values())
     if not mine.needed and unpaid >= MAX_WITHOUT_PART:
         return _in_place_of(without_part, mine.excess + 1)
     if sum(holder.connections for holder in holders.values()) < room:
-        return Place()
+        return HasRoom()
     if mine.needed and unpaid:
         return _in_place_of(without_part, 0)
     return _in_place_of(holders if mine.needed else without_part, max(mine.excess + 1, 0))
 
 
-def _in_place_of(holders: Mapping[str, PodConnections], excess: int) -> Place | NoPlace:
+def _in_place_of(holders: Mapping[str, PodConnections], excess: int) -> HasRoom | NoRoom:
     """In the place of who has most beyond its need, if that is more than the `excess` of who comes."""
     heaviest = max(holders, key=lambda uid: holders[uid].excess, default="")
     if holders.get(heaviest, NOBODY).excess <= excess:
-        return NoPlace("the broker has no room for more connections, and nobody holds more of them than its pod")
-    return Place(heaviest)
+        return NoRoom("the broker has no room for more connections, and nobody holds more of them than its pod")
+    return HasRoom(heaviest)
 
 
 class ConnectRates:

@@ -25,10 +25,10 @@ from gpushare.mps.attach_protocol import (
     request_message,
 )
 from gpushare.mps.broker.kept_sockets import UnderWay
-from gpushare.mps.broker.packets import comes_soon, plain, receive, receive_now, send
 from gpushare.mps.control import context_counts
 from gpushare.mps.files import read_model
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.packets import comes_soon, plain, receive, receive_now, send
 from gpushare.mps.wire import QueuedKind, QueuedSocket, ServedClients
 
 DAEMON_SECONDS = 5.0

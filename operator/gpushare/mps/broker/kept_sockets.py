@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from gpushare.mps.attach_protocol import ProtocolError
-from gpushare.mps.broker.packets import Packet, receive, receive_now, send, send_now
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.packets import Packet, receive, receive_now, send, send_now
 from gpushare.mps.wire import (
     InvalidError,
     QueuedKind,

@@ -22,15 +22,15 @@ from gpushare.mps.broker.connections import (
     MAX_CONNECTIONS,
     MAX_PROCESSES_TIMED,
     ConnectRates,
-    NoPlace,
+    NoRoom,
     PodConnections,
-    place_for,
+    room_for,
 )
 from gpushare.mps.broker.kept_sockets import AttachSockets, UnderWay
-from gpushare.mps.broker.packets import Peer, peer_of, pid_of
 from gpushare.mps.files import inode_of
 from gpushare.mps.layout import GpuDir
-from gpushare.mps.wire import RefusedAttach
+from gpushare.mps.packets import Peer, peer_of, pid_of
+from gpushare.mps.wire import QueuedSocket, RefusedAttach
 from gpushare.process.procfs import Owner
 
 LOG = logging.getLogger(__name__)
@@ -53,17 +53,19 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 
 
 class AttachListener:
-    """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners, and whether it
-    has asked to attach already; it closes the connection. `failed`: called where nobody can be accepted. `refused`:
-    called with the PID of each process that is hung up on. `needs`: the connections that the processes of each pod
-    need, see `PodConnections`.
+    """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners, and what an
+    earlier broker knew of it, where it had asked to attach there; it closes the connection. `looked`: called with each
+    connection that had been hung up before it was accepted, which is closed after that. `failed`: called where nobody
+    can be accepted. `refused`: called with the PID of each process that is hung up on. `needs`: the connections that
+    the processes of each pod need, see `PodConnections`.
     """
 
     def __init__(
         self,
         gpu: GpuDir,
         read_owners: ReadOwners,
-        serve: Callable[[socket.socket, Peer, Sequence[Owner], bool], Coroutine[None, None, None]],
+        serve: Callable[[socket.socket, Peer, Sequence[Owner], QueuedSocket | None], Coroutine[None, None, None]],
+        looked: Callable[[socket.socket], None],
         failed: Callable[[OSError], None],
         refused: Callable[[int, AttachDenied], None],
         needs: Callable[[], Mapping[str, int]],
@@ -73,6 +75,7 @@ class AttachListener:
         self._gpu = gpu
         self._read_owners = read_owners
         self._serve = serve
+        self._looked = looked
         self._failed = failed
         self._refused = refused
         self._needs = needs
@@ -157,42 +160,47 @@ class AttachListener:
             self._greet(sock)
 
     def _greet(self, sock: socket.socket) -> None:
-        """Everybody is greeted, and whoever gets no place is hung up on after that."""
+        """Everybody is greeted, and whoever finds no room is hung up on after that."""
         sock.setblocking(False)
         try:
             sock.send(self._greeting)  # first of all: it goes on meanwhile, and who is not greeted runs without MPS
         except OSError:
-            sock.close()  # it has hung up
+            with sock:  # it has hung up
+                self._looked(sock)
             return
         pid = pid_of(sock)
         if self._rates.exceeds(pid, time.monotonic()):
             self._hang_up(sock, pid, self._pods.get(pid, ""), TOO_FAST)
             return
-        self._admit(sock, *self._who(sock), asked=False)
+        self._admit(sock, *self.who(sock), None)
 
-    def go_on(self, sock: socket.socket, pid: int, started: int) -> None:
+    def go_on(self, sock: socket.socket, queued: QueuedSocket) -> None:
         """Serves a client of an earlier broker, which has asked to attach; the process is the one that it was then."""
-        peer, owners = self._who(sock)
-        if (peer.pid, peer.started) != (pid, started):  # before Linux 6.5 that PID may be another's by now
+        peer, owners = self.who(sock)
+        if (peer.pid, peer.started) != (
+            queued.pid,
+            queued.started,
+        ):  # before Linux 6.5 another may have that PID
             peer, owners = replace(peer, started=None), ()
-        self._admit(sock, peer, owners, asked=True)
+        self._admit(sock, peer, owners, queued)
 
-    def _admit(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], *, asked: bool) -> None:
+    def _admit(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], queued: QueuedSocket | None) -> None:
         pid, pod = peer.pid, owners[0].pod_uid if owners else ""
         self._note(pid, pod)
-        place = place_for(pod, self._holders(), self._room)
-        if isinstance(place, NoPlace) or len(self._tasks) >= MAX_TASKS:
-            why = place.why if isinstance(place, NoPlace) else "too many connections are being closed"
+        room = room_for(pod, self._holders(), self._room)
+        if isinstance(room, NoRoom) or len(self._tasks) >= MAX_TASKS:
+            why = room.why if isinstance(room, NoRoom) else "too many connections are being closed"
             self._hang_up(sock, pid, pod, why)
             return
-        if place.instead:
-            self._give_way(place.instead)
-        task = asyncio.create_task(self._serve(sock, peer, owners, asked))
+        if room.instead:
+            self._give_way(room.instead)
+        task = asyncio.create_task(self._serve(sock, peer, owners, queued))
         self._tasks.add(task)
         self._held.setdefault(pod, {})[task] = sock, pid
         task.add_done_callback(partial(self._ended, pod, sock))
 
-    def _who(self, sock: socket.socket) -> tuple[Peer, Sequence[Owner]]:
+    def who(self, sock: socket.socket) -> tuple[Peer, Sequence[Owner]]:
+        """Who connected, and its pods; none for a process that has ended."""
         peer = self._peer_of(sock)
         owners = self._read_owners(peer.pid) or ()
         ended = peer.started is None or self._peer_of(sock) != peer

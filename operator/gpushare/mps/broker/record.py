@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.broker.admission import AttachDenied
-from gpushare.mps.files import READABLE, read_model, write_model
+from gpushare.mps.files import READABLE, Read, read_model, write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import (
     MAX_ARRIVALS,
@@ -22,9 +22,12 @@ from gpushare.mps.wire import (
     AttachRefusal,
     BrokerState,
     ClientActivity,
+    PlacesInUse,
+    QueuedContainer,
     RefusedAttach,
     StoppingContainer,
     UnattachedClient,
+    WaitTimes,
 )
 from gpushare.process.procfs import TICKS_PER_SECOND, Owner
 from gpushare.process.restarts import NEVER, Restarts
@@ -60,6 +63,11 @@ class BrokerRecord:
         self.unattached: list[UnattachedClient] = []
         self.without_pages: list[UnattachedClient] = []
         self.activity: list[ClientActivity] = []
+        self.places: PlacesInUse | None = None
+        self.queue: list[QueuedContainer] = []
+        self.waiting = 0
+        self.waits = WaitTimes()
+        self.without_place: list[UnattachedClient] = []
         self._gpu = gpu
         self._clock = clock
         self._living = living
@@ -77,12 +85,12 @@ class BrokerRecord:
         self._written: BrokerState | None = None
         self._problems = LogOnChange(LOG)
 
-    def restore(self) -> bool:
+    def restore(self) -> Read[BrokerState] | None:
         """Takes over from the broker before this one, once: the arrivals of clients that live, and who had asked for no
-        pages. False: there was none, or that was done before.
+        pages. Returns what that one wrote; None: there was none, or that was done before.
         """
         if self._restored:
-            return False
+            return None
         self._restored = True
         read = read_model(self._gpu.broker_state, BrokerState)
         before = read.value
@@ -92,7 +100,7 @@ class BrokerRecord:
             known = [arrival for arrival in before.arrivals if arrival.pid in living]
             self._arrivals = [arrival for arrival in known if arrival.at * TICKS_PER_SECOND >= living[arrival.pid]]
             self.without_pages = before.without_pages
-        return not read.absent
+        return None if read.absent else read
 
     def arrived(self, pid: int, owner: Owner, container: str, *, new: bool) -> None:
         """A connection attached. `new`: the first one of its process."""
@@ -179,6 +187,11 @@ class BrokerRecord:
             unattached=self.unattached,
             without_pages=self.without_pages,
             activity=self.activity,
+            places=self.places,
+            queue=self.queue,
+            waiting=self.waiting,
+            waits=self.waits,
+            without_place=self.without_place,
         )
         if not self._is_due(state):
             return

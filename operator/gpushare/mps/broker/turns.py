@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from gpushare.mps.broker.packets import comes_soon, has_hung_up, receive, send
 from gpushare.mps.layout import GpuDir, namespace_name
+from gpushare.mps.packets import comes_soon, has_hung_up, receive, send
 from gpushare.mps.wire import ClientGrant, InvalidError, TurnAnswer, TurnRequest, decode, encode
 
 TURN_SECONDS = 12.0

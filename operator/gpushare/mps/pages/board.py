@@ -11,7 +11,7 @@ from pathlib import Path
 from gpushare.mps.pages.layout import BOARD_MAGIC, HEAD, PAGE_BYTES, VERSION
 
 MODE = 0o644
-_BROKER, _GENERATION = 1, 2
+_BROKER, _GENERATION, _PLACES = 1, 2, 3
 """Which of the file's words of 8 bytes they are."""
 
 
@@ -32,6 +32,11 @@ class Board:
         self.generation = self._words[_GENERATION]
         self.change()
         self._words[_BROKER] = broker
+
+    def show_places(self, places: int) -> None:
+        """So many places the GPU has; 0: no queue, and nobody asks for one."""
+        if self._words[_PLACES] != places:
+            self._words[_PLACES] = places
 
     def change(self) -> None:
         """A protected process came or went."""

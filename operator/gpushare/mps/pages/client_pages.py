@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gpushare.api.client_class import ClientClass
 from gpushare.messages.log_on_change import LogOnChange
+from gpushare.mps.identity import Container, Identity
 from gpushare.mps.pages.activity import SECOND, activity, fault
 from gpushare.mps.pages.board import Board
 from gpushare.mps.pages.layout import (
@@ -46,11 +47,6 @@ MOST_REMEMBERED = 64
 """Protected processes to which one gave way; those that have ended included."""
 ASKS_WITHIN_SECONDS = 30.0
 """A process asks for its pages in the call by which it attaches, cuInit."""
-
-Container = tuple[str, str]
-"""(pod's uid, container's name)."""
-Identity = tuple[int, int]
-"""(PID, start time in clock ticks since boot)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from gpushare.mps.broker.connections import (
     MAX_PROCESSES_TIMED,
     MAX_WITHOUT_PART,
     ConnectRates,
-    NoPlace,
-    Place,
+    HasRoom,
+    NoRoom,
     PodConnections,
     needed,
-    place_for,
+    room_for,
 )
 
 FULL = {f"granted-{number}": PodConnections(MAX_OF_POD, needed(2)) for number in range(MAX_CONNECTIONS // MAX_OF_POD)}
@@ -29,15 +29,15 @@ MORE = {f"granted-{number}": PodConnections(MAX_OF_POD, needed(2)) for number in
 
 
 @pytest.mark.parametrize(
-    ("holders", "place"),
+    ("holders", "room"),
     [
-        pytest.param({}, Place(), id="a stranger finds room"),
+        pytest.param({}, HasRoom(), id="a stranger finds room"),
         pytest.param({"me": PodConnections(MAX_OF_POD_WITHOUT_PART)}, None, id="a stranger holds few"),
-        pytest.param({"me": PodConnections(0, needed(2)), **FULL}, Place("granted-0"), id="need comes before excess"),
+        pytest.param({"me": PodConnections(0, needed(2)), **FULL}, HasRoom("granted-0"), id="need comes before excess"),
         pytest.param({"me": PodConnections(MAX_OF_POD, needed(2))}, None, id="a pod with a part holds 64"),
-        pytest.param({"me": PodConnections(MAX_OF_POD, needed(100))}, Place(), id="its processes need more than 64"),
-        pytest.param({"me": PodConnections(0, 4), **STRANGERS, **MORE}, Place("stranger-0"), id="strangers go first"),
-        pytest.param(STRANGERS, Place("stranger-0"), id="of strangers whoever holds most"),
+        pytest.param({"me": PodConnections(MAX_OF_POD, needed(100))}, HasRoom(), id="its processes need more than 64"),
+        pytest.param({"me": PodConnections(0, 4), **STRANGERS, **MORE}, HasRoom("stranger-0"), id="strangers go first"),
+        pytest.param(STRANGERS, HasRoom("stranger-0"), id="of strangers whoever holds most"),
         pytest.param(
             {"me": PodConnections(MAX_OF_POD_WITHOUT_PART - 1), **STRANGERS}, None, id="a stranger that holds as many"
         ),
@@ -50,14 +50,14 @@ MORE = {f"granted-{number}": PodConnections(MAX_OF_POD, needed(2)) for number in
         ),
     ],
 )
-def test_who_gives_way_to_one_more_connection(holders: dict[str, PodConnections], place: Place | None) -> None:
-    found = place_for("me", holders)
-    assert isinstance(found, NoPlace) if place is None else found == place
+def test_who_gives_way_to_one_more_connection(holders: dict[str, PodConnections], room: HasRoom | None) -> None:
+    found = room_for("me", holders)
+    assert isinstance(found, NoRoom) if room is None else found == room
 
 
 def test_a_pod_is_told_how_many_it_holds() -> None:
-    found = place_for("me", {"me": PodConnections(64, 4)})
-    assert isinstance(found, NoPlace)
+    found = room_for("me", {"me": PodConnections(64, 4)})
+    assert isinstance(found, NoRoom)
     assert found.why == "its pod holds 64 connections, and no more than 64 are taken of it"
 
 
@@ -74,16 +74,16 @@ def test_need_is_met_and_bounds_hold_whoever_comes_in_whatever_order(
         pod = str(who % len(processes))
         for _ in range(times):
             before = holders
-            place = place_for(pod, holders)
-            if isinstance(place, Place):
-                if place.instead:
-                    holders = {**holders, place.instead: fewer(holders[place.instead])}
+            room = room_for(pod, holders)
+            if isinstance(room, HasRoom):
+                if room.instead:
+                    holders = {**holders, room.instead: fewer(holders[room.instead])}
                 holders = {**holders, pod: PodConnections(holders[pod].connections + 1, holders[pod].needed)}
             for uid, holder in holders.items():
                 assert holder.connections >= min(before[uid].connections, before[uid].needed)
                 assert holder.connections <= holder.most
             within_need = before[pod].connections < before[pod].needed
-            assert isinstance(place, Place) or not (met and within_need)
+            assert isinstance(room, HasRoom) or not (met and within_need)
     assert sum(holder.connections for holder in holders.values()) <= MAX_CONNECTIONS
     assert sum(holder.connections for holder in holders.values() if not holder.needed) <= MAX_WITHOUT_PART
 

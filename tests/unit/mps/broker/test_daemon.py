@@ -11,8 +11,8 @@ import pytest
 
 from gpushare.mps.broker.daemon import BrokeredDaemon, ServerSocket
 from gpushare.mps.broker.kept_sockets import UnderWay
-from gpushare.mps.broker.packets import SOON_SECONDS
 from gpushare.mps.layout import GpuDir
+from gpushare.mps.packets import SOON_SECONDS
 from gpushare.mps.wire import QueuedKind, QueuedSocket
 from tests.unit.mps.broker.fake_daemon import HELLO, SERVER, FakeDaemon, open_descriptors
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpushare.mps.broker.broker import MAPPED_SECONDS
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.pages.board import Board
 from gpushare.mps.pages.client_pages import AGAIN_SECONDS, ASKS_WITHIN_SECONDS, MOST_KEPT
+from gpushare.mps.pages.sending import MAPPED_SECONDS
 from gpushare.mps.wire import ClientActivity, ClientGrant, GrantedContainer, RefusedAttach
 from gpushare.process.procfs import Owner
 from tests.unit.mps.broker.fake_daemon import FakeDaemon

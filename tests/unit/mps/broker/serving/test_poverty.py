@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gpushare.mps.broker.broker import RETRY_SECONDS, SCAN_SECONDS
+from gpushare.mps.broker.broker import SCAN_SECONDS
+from gpushare.mps.broker.letting_in import RETRY_SECONDS
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import RefusedAttach

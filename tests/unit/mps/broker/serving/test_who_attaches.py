@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpushare.mps.broker import packets
-from gpushare.mps.broker.broker import RETRY_SECONDS
+from gpushare.mps.broker.letting_in import RETRY_SECONDS
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir

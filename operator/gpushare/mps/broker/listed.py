@@ -14,10 +14,11 @@ from pathlib import Path
 
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied
-from gpushare.mps.broker.clients import AttachedClients, Container, Identity
+from gpushare.mps.broker.clients import AttachedClients
 from gpushare.mps.broker.daemon import BrokeredDaemon
-from gpushare.mps.broker.packets import Peer
 from gpushare.mps.broker.turns import NoTurnError
+from gpushare.mps.identity import Container, Identity
+from gpushare.mps.packets import Peer
 from gpushare.mps.wire import MAX_UNATTACHED, ClientGrant, RefusedAttach, UnattachedClient
 from gpushare.process import procfs
 from gpushare.process.bounded_read import lines
@@ -50,8 +51,8 @@ def refusal(
     return None
 
 
-class Places:
-    """Who has a place on one GPU. `container_of`: the container of a process by its PID; None: it holds no part of the
+class ClientList:
+    """The clients of one GPU. `container_of`: the container of a process by its PID; None: it holds no part of the
     GPU. `read_owner`: its pod and container.
     """
 
@@ -67,8 +68,10 @@ class Places:
         self._container_of = container_of
         self._read_owner = read_owner
         self._suspects: frozenset[Identity] = frozenset()
-        self.listed: frozenset[Identity] = frozenset()
-        """Whom the server listed at the last call of `unattached`."""
+        self.listed: Mapping[Identity, Container] = {}
+        """Whom the server listed at the latest look, and their containers; of a process of none that is known, its pod
+        or itself counts as one.
+        """
 
     def check_attached(self, peer: Identity, container: Container, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: too many processes of its container have attached. NoTurnError: one of them held up all
@@ -109,16 +112,29 @@ class Places:
         """Whom the server lists in two calls, one after the other, and who never attached. OSError, ProtocolError,
         TimeoutError.
         """
-        self.listed = frozenset(process for process, _ in identified(await self._daemon.contexts()))
+        self._note(await self._daemon.contexts())
         never = frozenset(process for process in self.listed if not self._clients.has_attached(process))
         before, self._suspects = self._suspects, never
         return self.named(sorted(never & before))
 
     async def restore(self) -> None:
-        """Takes whom the server lists for clients that have attached. OSError, ProtocolError, TimeoutError."""
+        """Looks, and takes whom the server lists for clients that have attached. OSError, ProtocolError,
+        TimeoutError.
+        """
         contexts = await self._daemon.contexts()
         running = ((self._container_of(pid), pid) for pid in contexts)
         self._clients.restore((container, pid) for container, pid in running if container is not None)
+        self._note(contexts)
+
+    def _note(self, contexts: Mapping[int, int]) -> None:
+        self.listed = {process: self._counts_as(process[0]) for process, _ in identified(contexts)}
+
+    def _counts_as(self, pid: int) -> Container:
+        container = self._belongs_to(pid)
+        if container is not None:
+            return container
+        owner = self._read_owner(pid)
+        return ("", str(pid)) if owner is None else (owner.pod_uid, owner.container_id)
 
     def named(self, processes: Iterable[Identity]) -> list[UnattachedClient]:
         """As many of them as the agent is told."""
