@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from gpushare.mps import attach_protocol
-from gpushare.simulation import cuda_errors, paths
+from gpushare.simulation import cuda_errors, paths, place
 from gpushare.simulation.wire import Channel, Disconnected, Message, connect
 
 CONNECT_SECONDS = 600.0
@@ -68,12 +68,14 @@ class SimulatedContext:
         """A context under MPS if the control daemon of $CUDA_MPS_PIPE_DIRECTORY can be reached, else without MPS.
 
         CUDA does not say which; here `under_mps` does. Errors: 2 (the context does not fit the limit), 46 (the
-        GPU's compute mode, or too many clients), 100 (no such device), 805.
+        GPU's compute mode, or too many clients), 100 (no such device), 805, 808 (it waited too long for a place).
         """
         base = environ.get(paths.ENV_DIRECTORY) or paths.DEFAULT_DIRECTORY
         pipe = paths.pipe_directory(environ)
         try:
             initialize(environ)
+            if not place.wait_for_place(pipe):
+                raise CudaError(cuda_errors.MPS_MAX_CLIENTS)
             control = connect(f"{pipe}/control", CONNECT_SECONDS, socket.SOCK_SEQPACKET)
         except OSError:
             return cls._create_alone(base, environ.get("CUDA_VISIBLE_DEVICES"))

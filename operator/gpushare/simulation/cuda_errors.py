@@ -11,6 +11,7 @@ LAUNCH_FAILURE = 719
 MPS_CONNECTION_FAILED = 805
 MPS_RPC_FAILURE = 806
 MPS_SERVER_NOT_READY = 807
+MPS_MAX_CLIENTS = 808
 MPS_CLIENT_TERMINATED = 810
 UNKNOWN = 999
 
@@ -26,6 +27,7 @@ NAMES = {
     MPS_CONNECTION_FAILED: "cudaErrorMpsConnectionFailed",
     MPS_RPC_FAILURE: "cudaErrorMpsRpcFailure",
     MPS_SERVER_NOT_READY: "cudaErrorMpsServerNotReady",
+    MPS_MAX_CLIENTS: "cudaErrorMpsMaxClientsReached",
     MPS_CLIENT_TERMINATED: "cudaErrorMpsClientTerminated",
     UNKNOWN: "cudaErrorUnknown",
 }

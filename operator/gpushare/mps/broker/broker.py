@@ -369,8 +369,8 @@ class Broker:
 
     def _look_at_places(self) -> None:
         """By the latest look at the server's list."""
-        listed = self._listed.listed
-        without = self._queue.look([*listed.values()], adopt=time.monotonic() < self._restore_until)
+        listed = {**self._listed.listed, **self._listed.ended}
+        without = self._queue.look(listed, adopt=time.monotonic() < self._restore_until)
         self._record.without_place = self._listed.named(
             process for process, container in listed.items() if container in without
         )

@@ -72,6 +72,8 @@ class ClientList:
         """Whom the server listed at the latest look, and their containers; of a process of none that is known, its pod
         or itself counts as one.
         """
+        self.ended: Mapping[Identity, Container] = {}
+        """Those of an earlier look that have ended since, and that the server lists still."""
 
     def check_attached(self, peer: Identity, container: Container, admitted: AttachAdmitted) -> None:
         """AttachDeniedError: too many processes of its container have attached. NoTurnError: one of them held up all
@@ -127,7 +129,10 @@ class ClientList:
         self._note(contexts)
 
     def _note(self, contexts: Mapping[int, int]) -> None:
-        self.listed = {process: self._counts_as(process[0]) for process, _ in identified(contexts)}
+        known, running = {**self.listed, **self.ended}, identified(contexts)
+        self.listed = {process: self._counts_as(process[0]) for process, _ in running}
+        ended = contexts.keys() - {pid for (pid, _), _ in running}
+        self.ended = {process: container for process, container in known.items() if process[0] in ended}
 
     def _counts_as(self, pid: int) -> Container:
         container = self._belongs_to(pid)

@@ -3,7 +3,8 @@
 A container has its place while the MPS server lists one of its processes. Until that is so, and for a short time after,
 it has it for a process that was given it, or was let through for a context, and that lives.
 
-Guarantees: no place is taken from a container whose process is listed, also where the GPU has fewer places than it had.
+Guarantees: no place is taken from a container whose process is listed, also where the GPU has fewer places than it had,
+nor from one that lives and is missing in the list once.
 Does not guarantee that the list is true (see `mps.broker.listed`), nor that nobody is listed without a place: who is,
 while none is free, is told (`listed`).
 """
@@ -37,7 +38,9 @@ class _Use:
 class _Holder:
     namespace: str
     since: float
-    listed: bool = False
+    listed: frozenset[Identity] = frozenset()
+    """Its processes in the list; those of before, where it is missing there for the first time."""
+    missing: bool = False
     uses: dict[Identity, _Use] = field(default_factory=dict)
 
 
@@ -98,21 +101,37 @@ class PlaceHolders:
         holder = self._held.get(container)
         return _Use() if holder is None else holder.uses.setdefault(process, _Use())
 
-    def listed(self, listed: Mapping[Container, str], *, adopt: bool, take_free: bool) -> frozenset[Container]:
-        """Takes note of whose processes the server lists, with their namespaces: places that nobody uses are free, and
-        a container that is listed and has none takes one of those, if `take_free`. `adopt`: whether one is free or not,
-        since it had one before this broker counted. Returns who is listed in two calls, one after the other, and has no
-        place.
+    def listed(
+        self,
+        listed: Mapping[Identity, Container],
+        namespace: Callable[[Container], str],
+        *,
+        adopt: bool,
+        take_free: bool,
+    ) -> frozenset[Container]:
+        """Takes note of whom the server lists: places that nobody uses are free, and a container that is listed and has
+        none takes one of those, if `take_free`. `adopt`: whether one is free or not, since it had one before this
+        broker counted. Returns who is listed in two calls, one after the other, and has no place.
         """
+        processes: dict[Container, set[Identity]] = {}
+        for process, container in listed.items():
+            processes.setdefault(container, set()).add(process)
         for container, holder in self._held.items():
-            holder.listed = container in listed
+            self._note(holder, frozenset(processes.get(container, ())))
         self._forget_unused()
-        without = [container for container in listed if container not in self._held]
+        without = [container for container in processes if container not in self._held]
         for container in without if adopt else without[: self.free if take_free else 0]:
-            self._held[container] = _Holder(listed[container], self._clock(), listed=True)
+            self._held[container] = _Holder(namespace(container), self._clock(), frozenset(processes[container]))
         suspects = frozenset(container for container in without if container not in self._held)
         before, self._suspects = self._suspects, suspects
         return suspects & before
+
+    def _note(self, holder: _Holder, listed: frozenset[Identity]) -> None:
+        """One that was listed and lives is to be missing twice: a server that recovers may name nobody for a moment."""
+        if not listed and not holder.missing and any(self._lives(process) for process in holder.listed):
+            holder.missing = True
+        else:
+            holder.listed, holder.missing = listed, False
 
     def _forget_unused(self) -> None:
         now = self._clock()

@@ -8,7 +8,7 @@ those who had waited for longer have had the time to come back.
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -170,15 +170,13 @@ class PlaceQueue:
         self._change()
         self._hand_over()
 
-    def look(self, listed: Sequence[Container], *, adopt: bool) -> frozenset[Container]:
+    def look(self, listed: Mapping[Identity, Container], *, adopt: bool) -> frozenset[Container]:
         """Takes note of whose processes the server lists. `adopt`: as `PlaceHolders.listed`. Returns who has no place
         by this look and the one before.
         """
         before = self.holders.namespaces()
         without = self.holders.listed(
-            {container: self._namespace(container) for container in listed},
-            adopt=adopt or not self._known,
-            take_free=not self._waiting,
+            listed, self._namespace, adopt=adopt or not self._known, take_free=not self._waiting
         )
         self._known = True
         for container in [container for container in self._waiting if self.holders.has(container)]:

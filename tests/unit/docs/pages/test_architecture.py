@@ -16,7 +16,7 @@ ROOTS = (REPOSITORY / "operator" / "gpushare", REPOSITORY / "workload" / "gpusha
 PACKAGE = ROOTS[0]
 LOOPS = "agent/agent.py"
 """The agent's loops are listed there, so a step that begins one is named in no earlier file of the walk."""
-WALKED = ("Allocate", "A departing pod", "A change of limits", "A write of the operator", "`compare`")
+WALKED = ("Allocate", "An attach", "A departing pod", "A change of limits", "A write of the operator", "`compare`")
 MOST_FILES = 7
 MOST_FILES_OF_ALLOCATE = 5
 STEP = re.compile(r"^\d+\. `(?P<file>[\w/]+\.py): (?P<name>[\w.]+)` — \S.*\.$")

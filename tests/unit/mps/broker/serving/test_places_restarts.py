@@ -135,9 +135,7 @@ async def test_whoever_comes_back_later_has_its_turn_before_newcomers(scene: Sce
     assert await early == GIVEN
 
 
-async def test_brokers_killed_at_any_moment_let_no_more_compute_than_there_are_places(
-    scene: Scene, brokers: Brokers
-) -> None:
+async def test_brokers_killed_at_any_moment_give_no_place_twice(scene: Scene, brokers: Brokers) -> None:
     """Containers that get a place, compute and end, over and over, while broker after broker is killed."""
     scene.grant(places=2)
     computing: set[str] = set()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpushare.mps.broker import packets
+from gpushare.mps import packets
 from gpushare.mps.broker.letting_in import RETRY_SECONDS
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
