@@ -34,7 +34,8 @@ class Rolling:
         self.kube.put(PODS, pod("before", status=container(running={"startedAt": CREATED})))
         await self.report()
 
-    async def report(self, drained: bool = False, held: bool = False) -> None:
+    async def report(self, drained: bool = False, held: bool = False, places: int | None = None) -> None:
+        """`places`: how many are used, of a share with a queue."""
         node = self.kube.live(GPU_NODES, "n1")
         limits = {"threads": 100, "memoryMib": 16384}
         daemon = {
@@ -47,6 +48,8 @@ class Rolling:
         }
         holders = [{"uuid": "GPU-1", "share": "a", "slots": [0], "pods": ["ml/x"]}] if held else []
         status = {"daemons": [daemon | {"drained": drained}], "holders": holders}
+        queued = {"uuid": "GPU-1", "share": "a", "limit": 4, "used": places or 0, "waiting": 1}
+        status |= {"places": [queued] if places is not None else []}
         status |= {"observedGeneration": node["metadata"]["generation"]}
         self.kube.put(GPU_NODES, node | {"status": node["status"] | status})
         await self.again()
@@ -87,6 +90,20 @@ async def test_an_outdated_pod_is_replaced_step_by_step_once_nobody_holds_a_slot
     reasons = [event["reason"] for event in rolling.kube.events]
     assert [reason for reason in reasons if reason in ("WaitingForClients", "RollingOut", "DaemonReplaced")]
     assert reasons.count("DaemonReplaced") == 1
+
+
+async def test_a_container_that_only_waits_for_a_place_holds_up_no_rollout(rolling: Rolling) -> None:
+    share = rolling.kube.live(GPU_SHARES, "a")
+    queue = {"clients": share["spec"]["clients"] | {"queue": {"slots": 8}}}
+    rolling.kube.put(GPU_SHARES, share | {"spec": share["spec"] | queue})
+    await rolling.begin()
+    await rolling.report(held=True, places=1)
+    assert rolling.condition() == ("False", "WaitingForClients")
+    assert rolling.kube.live(GPU_SHARES, "a")["status"]["places"] == {"total": 4, "used": 1, "waiting": 1}
+    await rolling.report(held=True, places=0)
+    assert rolling.assignment()["paused"]
+    await rolling.report(held=True, places=0, drained=True)
+    assert [write for write in rolling.kube.writes if "pods" in write] == ["delete pods/mps-x"]
 
 
 async def test_a_pod_stays_while_a_write_to_its_node_is_unanswered(rolling: Rolling) -> None:

@@ -44,6 +44,7 @@ GPU_NODE_STATUS = (
     "gpus",
     "daemons",
     "holders",
+    "places",
     "foreignHolders",
     "findings",
     "preStopMounted",
