@@ -37,7 +37,7 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--set=metrics.prometheusRule.runbooks=https://wiki.example/runbooks",
     ]
     rendered = run(*argv, "--show-only=templates/metrics/prometheusrule.yaml")
-    (rule,) = [found for found in yaml.safe_load_all(rendered) if found]
+    (rule,) = [document for document in yaml.safe_load_all(rendered) if document]
     file = tmp_path_factory.mktemp("alerts") / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]))
     return file

@@ -50,15 +50,15 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def pause(request: pytest.FixtureRequest) -> float:
     """Seconds for which a part stands still."""
-    found: float = request.config.getoption("--pause")
-    return found
+    seconds: float = request.config.getoption("--pause")
+    return seconds
 
 
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> int:
     """How often many clients come and go."""
-    found: int = request.config.getoption("--rounds")
-    return found
+    count: int = request.config.getoption("--rounds")
+    return count
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -43,42 +43,42 @@ def ask(prometheus: str, tmp_path: Path) -> Any:
 
 def test_a_week_gives_each_share_what_its_figures_support(ask: Any) -> None:
     answer = json.loads(ask("-o", "json"))
-    found = {(one["share"], one["kind"]): one for one in answer["recommendations"]}
-    assert {key: one["recommended"] for key, one in found.items()} == {
+    advice = {(item["share"], item["kind"]): item for item in answer["recommendations"]}
+    assert {key: item["recommended"] for key, item in advice.items()} == {
         ("roomy", "memory granted and never used"): "memory.default 3328Mi",
         ("roomy", "fewer clients"): "perGpu 4",
         ("roomy", "threads that nobody could use"): "threads.default 30",
         ("short", "more clients"): "perGpu 8",
         ("short", "a GPU of its own"): "a whole GPU",
     }
-    memory = found["roomy", "memory granted and never used"]
+    memory = advice["roomy", "memory granted and never used"]
     assert memory["figures"].items() >= {"mostUsedMiB": 3000, "p95UsedMiB": 2000, "containers": 3}.items()
     assert memory["figures"]["samples"] == pytest.approx(2016, abs=5), "a restart of the agent costs no sample"
-    assert (memory["sure"], found["short", "more clients"]["sure"]) == ("high", "medium")
-    more = found["short", "more clients"]["figures"]
+    assert (memory["sure"], advice["short", "more clients"]["sure"]) == ("high", "medium")
+    more = advice["short", "more clients"]["figures"]
     assert (more["clientsByMemory"], more["p95BusyPercentWhenFull"]) == (8, 30.0)
     assert more["fullPercent"] == pytest.approx(50, abs=2)
-    own = found["short", "a GPU of its own"]
+    own = advice["short", "a GPU of its own"]
     assert (own["about"], own["figures"]["faults"], own["figures"]["withNeighbours"]) == ("ml/crash", 3, 3)
 
 
 def test_each_patch_gives_a_share_that_can_be(ask: Any) -> None:
-    for one in json.loads(ask("-o", "json"))["recommendations"]:
-        if one["patch"] is not None:
-            share = GpuShare.model_validate({"metadata": {"name": one["share"]}, "spec": SHARES[one["share"]]})
-            changed = patched(share, one["patch"])
+    for advice in json.loads(ask("-o", "json"))["recommendations"]:
+        if advice["patch"] is not None:
+            share = GpuShare.model_validate({"metadata": {"name": advice["share"]}, "spec": SHARES[advice["share"]]})
+            changed = patched(share, advice["patch"])
             assert changed != share
             assert changed.spec.clients.per_gpu * changed.memory_default_mib <= GPU_MIB
 
 
 def test_what_is_too_short_or_not_seen_is_said_and_nothing_is_recommended(ask: Any) -> None:
-    reasons = {it["share"]: it["reason"] for it in json.loads(ask("-o", "json"))["notRecommended"]}
+    reasons = {item["share"]: item["reason"] for item in json.loads(ask("-o", "json"))["notRecommended"]}
     assert reasons["changed"].startswith("memory.default 8Gi: not seen in 7d") or "too short" in reasons["changed"]
-    said = [it["reason"] for it in json.loads(ask("-o", "json", "--share=changed"))["notRecommended"]]
+    said = [item["reason"] for item in json.loads(ask("-o", "json", "--share=changed"))["notRecommended"]]
     assert any(text.startswith("perGpu 4: seen for 3h, too short a history") for text in said), said
     unseen = json.loads(ask("-o", "json", "--share=unseen"))
     assert unseen["recommendations"] == []
-    assert {it["reason"] for it in unseen["notRecommended"]} == {
+    assert {item["reason"] for item in unseen["notRecommended"]} == {
         "memory.default 8Gi: not seen in 7d, so nothing is recommended",
         "perGpu 4: not seen in 7d, so nothing is recommended",
     }
@@ -87,7 +87,7 @@ def test_what_is_too_short_or_not_seen_is_said_and_nothing_is_recommended(ask: A
 def test_a_window_of_an_hour_recommends_nothing(ask: Any) -> None:
     answer = json.loads(ask("-o", "json", "--window=1h", "--share=roomy"))
     assert answer["recommendations"] == []
-    assert all("at least 1d is needed" in it["reason"] for it in answer["notRecommended"])
+    assert all("at least 1d is needed" in item["reason"] for item in answer["notRecommended"])
 
 
 def test_people_get_the_figures_the_limits_of_them_and_lines_to_paste(ask: Any) -> None:

@@ -48,7 +48,7 @@ def week() -> list[Recorded]:
     Job `crash` is there at each of three faults and not otherwise. changed: perGpu was 8 until a few hours ago.
     """
     peak = during(0.62, 0.621, 3000)
-    found = [
+    series = [
         Recorded("gpushare_build_info", {"version": "1", "part": "agent"}, always(1)),
         *slots("roomy", ROOMY, always(8), lambda at: 3 if 0.3 < at < 0.4 else 2),
         *of_container("roomy", ROOMY, "serve-5d4f7b9c8d-x2k4p", lambda at: peak(at) or 2000, 8192, 25),
@@ -59,14 +59,16 @@ def week() -> list[Recorded]:
         *slots("changed", CHANGED, lambda at: 8 if at < 0.98 else 4, always(1)),
     ]
     for number in range(2):
-        found += of_container("short", SHORT, f"server-{number}", always(14500), 16384, 25)
+        series += of_container("short", SHORT, f"server-{number}", always(14500), 16384, 25)
     for number, begin in enumerate((0.11, 0.43, 0.77)):
-        found += of_container("short", SHORT, f"crash-{'bcd'[number]}4x7z", during(begin, begin + 0.02, 900), 16384, 25)
-    found.append(
+        series += of_container(
+            "short", SHORT, f"crash-{'bcd'[number]}4x7z", during(begin, begin + 0.02, 900), 16384, 25
+        )
+    series.append(
         Recorded(
             "gpushare_gpu_faults_total",
             {"share": "short", "uuid": SHORT},
             lambda at: sum(at >= begin + 0.019 for begin in (0.11, 0.43, 0.77)),
         )
     )
-    return found
+    return series

@@ -75,7 +75,7 @@ class Observer:
         lending = {name: share for name, share in cache.shares.items() if share.limits_memory is not None}
         parts = list(granted_parts(cache.pods.objects.values(), places, claimed, lending)) if lending else []
         self.reserved = reserved(parts)
-        unused = {item.part.container for item in self.unused.found} if self.unused is not None else set()
+        unused = {item.part.container for item in self.unused.longest_first} if self.unused is not None else set()
         waiting: Counter[Uuid] = Counter()
         for container, (_, uuid), grant in parts:
             if container in unused:

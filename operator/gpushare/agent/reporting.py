@@ -219,7 +219,7 @@ def snapshot(
         findings=observer.usage.findings() or (),
         borrowers=observer.shortages.borrowers() or (),
         shortages=observer.shortages.latest,
-        unused={item.part: _seconds_since(item.since) for item in unused.found} if unused is not None else {},
+        unused={item.part: _seconds_since(item.since) for item in unused.longest_first} if unused is not None else {},
         nvml_error=readings.inventory.error,
         kubelet_error=readings.kubelet.error,
         kubelet_read_at=view.started if view else None,

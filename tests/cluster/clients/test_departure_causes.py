@@ -77,7 +77,7 @@ def controlled(kind: str, version: str, pod: Object, **spec: Any) -> Object:
 def terminated(tenant: Tenant, prefix: str) -> list[str]:
     """What was told of ordered ends of the pods whose names begin so."""
     events = tenant.kubectl.items("events", "--field-selector=reason=ClientTerminated")
-    return [it["message"] for it in events if it["involvedObject"]["name"].startswith(prefix)]
+    return [event["message"] for event in events if event["involvedObject"]["name"].startswith(prefix)]
 
 
 def everybody_else_goes_on(tenant: Tenant, share: str, victims: list[Object], ends: dict[str, Cause]) -> None:
@@ -85,7 +85,10 @@ def everybody_else_goes_on(tenant: Tenant, share: str, victims: list[Object], en
     neighbours = tenant.neighbours(share, NEIGHBOURS)
     tenant.start(*victims)
     for name in ends:
-        pod = wait_until(f"the pod of {name}", lambda name=name: [it for it in all_pods(tenant) if it.startswith(name)])
+        pod = wait_until(
+            f"the pod of {name}",
+            lambda name=name: [pod_name for pod_name in all_pods(tenant) if pod_name.startswith(name)],
+        )
         wait_until(
             f"{name} in its kernel", lambda pod=pod[0]: started(tenant, pod), 120, lambda p=pod: explain(tenant, p)
         )
@@ -109,7 +112,7 @@ def explain(tenant: Tenant, pods: list[str]) -> str:
 
 
 def all_events(tenant: Tenant) -> str:
-    return "\n".join(f"{it['involvedObject']['name']} {it['reason']} {it['message']}" for it in
+    return "\n".join(f"{event['involvedObject']['name']} {event['reason']} {event['message']}" for event in
                      tenant.kubectl.items("events"))  # fmt: skip
 
 
@@ -159,8 +162,10 @@ def make_room(tenant: Tenant, name: str) -> None:
 
 
 def cpu_requests(pod: Object) -> int:
-    found = (it.get("resources", {}).get("requests", {}).get("cpu", "0") for it in pod["spec"]["containers"])
-    return sum(millicores(it) for it in found)
+    requests = (
+        container.get("resources", {}).get("requests", {}).get("cpu", "0") for container in pod["spec"]["containers"]
+    )
+    return sum(millicores(request) for request in requests)
 
 
 def millicores(quantity: str) -> int:

@@ -62,8 +62,8 @@ def held(harness: Harness) -> list[int]:
 
 
 def left(harness: Harness, tenant: Tenant) -> list[str]:
-    found = [it["metadata"]["name"] for it in tenant.kubectl.items("resourceclaims")]
-    return found + claim_specs(harness)
+    names = [claim["metadata"]["name"] for claim in tenant.kubectl.items("resourceclaims")]
+    return names + claim_specs(harness)
 
 
 def offered(harness: Harness, delivery: str) -> object:

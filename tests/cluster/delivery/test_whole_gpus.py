@@ -53,11 +53,13 @@ def whole_pod(tenant: Tenant, name: str, count: int, resource: str = NVIDIA) -> 
 
 
 def shares_of(harness: Harness) -> Counter[str]:
-    return Counter(it["share"] for it in harness.gpu_node()["spec"].get("assignments") or [])
+    return Counter(assignment["share"] for assignment in harness.gpu_node()["spec"].get("assignments") or [])
 
 
 def gpus_of(harness: Harness, share: str) -> set[str]:
-    return {it["uuid"] for it in harness.gpu_node()["spec"]["assignments"] if it["share"] == share}
+    return {
+        assignment["uuid"] for assignment in harness.gpu_node()["spec"]["assignments"] if assignment["share"] == share
+    }
 
 
 def verdict(harness: Harness, share: str, kind: str = "Ready") -> dict[str, str]:
@@ -66,7 +68,7 @@ def verdict(harness: Harness, share: str, kind: str = "Ready") -> dict[str, str]
 
 def reasons(harness: Harness, share: str) -> dict[str, str]:
     listed = harness.kubectl.get("gpushare", share).get("status", {}).get("unavailable", [])
-    return {it["reason"]: it["message"] for it in listed}
+    return {gpu["reason"]: gpu["message"] for gpu in listed}
 
 
 def offered(harness: Harness, resource: str, count: int) -> None:
@@ -100,7 +102,7 @@ def test_two_for_notebooks_four_for_services_and_the_rest_whole(eight: Harness) 
             assert not seen["mps"]
             tenant.go_on([*beside, "trains"])
             wait_until("holders", lambda: eight.held_by_gpu("training") == dict.fromkeys(seen["uuids"], 1), 30)
-            modes = {it["uuid"]: it["computeMode"] for it in eight.gpu_node()["status"]["gpus"]}
+            modes = {gpu["uuid"]: gpu["computeMode"] for gpu in eight.gpu_node()["status"]["gpus"]}
             assert {modes[uuid] for uuid in seen["uuids"]} == {"Default"}
             tenant.start(whole_pod(tenant, "waits", 1))
             said = wait_until("no GPU is left", lambda: tenant.unscheduled_message("waits"))

@@ -52,7 +52,9 @@ def test_a_node_without_agent_is_unknown_within_a_minute_and_recovers(harness: H
 
 def says_so_everywhere(harness: Harness, share: Share) -> None:
     node = harness.gpu_node()
-    assert {it["status"] for it in node["status"]["conditions"]} == {"Unknown"}, "nobody vouches for any of them"
+    assert {condition["status"] for condition in node["status"]["conditions"]} == {"Unknown"}, (
+        "nobody vouches for any of them"
+    )
     lease = harness.system.get("lease", NODE)
     assert lease["spec"]["renewTime"] in reporting(harness)["message"]
     guarded = share.condition("DeparturesGuarded")
@@ -71,7 +73,7 @@ def says_so_everywhere(harness: Harness, share: Share) -> None:
 
 
 def is_well(harness: Harness, share: Share) -> bool:
-    conditions = {it["type"]: it["status"] for it in harness.gpu_node()["status"]["conditions"]}
+    conditions = {condition["type"]: condition["status"] for condition in harness.gpu_node()["status"]["conditions"]}
     node = conditions == {
         "AgentReporting": "True",
         "NvmlReachable": "True",
@@ -80,7 +82,7 @@ def is_well(harness: Harness, share: Share) -> bool:
         "WithinGrants": "True",
         "WaitingForClients": "False",
     }
-    return node and all(it["status"] == "True" for it in share.get()["status"]["conditions"])
+    return node and all(condition["status"] == "True" for condition in share.get()["status"]["conditions"])
 
 
 def reporting(harness: Harness) -> dict[str, Any]:

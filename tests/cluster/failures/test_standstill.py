@@ -109,7 +109,7 @@ def test_what_happens_while_the_api_server_stands_still_is_told_afterwards(harne
 
 def restarted(tenant: Tenant, name: str) -> list[Object]:
     statuses: list[Object] = tenant.kubectl.get("pod", name)["status"]["containerStatuses"]
-    return [it for it in statuses if it["restartCount"] >= 1]
+    return [status for status in statuses if status["restartCount"] >= 1]
 
 
 @pytest.mark.long
@@ -163,6 +163,6 @@ def test_clients_go_on_while_a_part_stands_still_and_ends_are_found_later(
 
 def goes_on_as_ever(tenant: Tenant, names: list[str]) -> None:
     tenant.go_on(names)
-    assert all(it["restartCount"] == 0 for pod in tenant.running() for it in pod["status"]["containerStatuses"])
+    assert all(status["restartCount"] == 0 for pod in tenant.running() for status in pod["status"]["containerStatuses"])
     tenant.start_replaced(tenant.pod("after", "calm", "limits"))
     assert tenant.wait_event("after", "limits")["problems"] == []

@@ -70,12 +70,12 @@ def attaches(tenant: Tenant, name: str) -> list[dict[str, Any]]:
 def broker_of(harness: Harness, share: Share) -> dict[str, Any]:
     """broker.json of the share's GPU."""
     states = ((path / "state.json", path / "broker/broker.json") for path in harness.gpu_dirs().values())
-    found: dict[str, Any] = next(
+    written: dict[str, Any] = next(
         json.loads(broker.read_text())
         for state, broker in states
         if json.loads(state.read_text())["share"] == share.name
     )
-    return found
+    return written
 
 
 def processes(harness: Harness, share: Share, program: bytes) -> list[int]:
@@ -119,7 +119,7 @@ def test_a_broker_killed_eight_times_keeps_nobody_from_mps(harness: Harness, sha
         assert min(gaps) < 1.0, "at once; a busy machine may take longer now and then"
         assert "was killed by signal 9" in wait_node_event(harness, "BrokerRestarted")
         (pod,) = harness.system.items("pods", f"--selector=gpushare.dev/share={share.name}")
-        assert [it["restartCount"] for it in pod["status"]["containerStatuses"]] == [0, 0]
+        assert [status["restartCount"] for status in pod["status"]["containerStatuses"]] == [0, 0]
 
 
 def test_a_supervisor_that_is_killed_keeps_nobody_from_mps(harness: Harness, share: Share) -> None:

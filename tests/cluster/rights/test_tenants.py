@@ -163,9 +163,11 @@ def test_who_holds_a_part_and_does_nothing_is_shown_and_a_client_is_not(harness:
         def listed() -> list[Object]:
             return list(harness.gpu_node()["status"].get("unused", []))
 
-        found = wait_until("its GpuNode says so", listed, 180)
-        assert [(it["namespace"], it["pod"], it["container"]) for it in found] == [(tenant.name, "sleeper", "app")]
-        assert found[0]["heldSince"] == found[0]["unusedSince"]
+        holders = wait_until("its GpuNode says so", listed, 180)
+        assert [(part["namespace"], part["pod"], part["container"]) for part in holders] == [
+            (tenant.name, "sleeper", "app")
+        ]
+        assert holders[0]["heldSince"] == holders[0]["unusedSince"]
         tenant.delete_pods("sleeper")
         wait_until("it is forgotten", lambda: not listed(), 60)
     finally:

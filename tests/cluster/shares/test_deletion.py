@@ -71,7 +71,7 @@ def test_a_deleted_share_with_maxwait_ends_its_clients_in_order_and_goes(harness
 
 
 def told(tenant: Tenant, name: str) -> bool:
-    return {"MaxWaitExpired", "ClientTerminated"} <= {it["reason"] for it in tenant.kubernetes_events(name)}
+    return {"MaxWaitExpired", "ClientTerminated"} <= {event["reason"] for event in tenant.kubernetes_events(name)}
 
 
 def test_an_agent_that_was_away_during_a_deletion_gives_the_gpus_back(harness: Harness) -> None:

@@ -73,10 +73,10 @@ def test_shares_and_agent_let_go_of_the_driver_after_clients_and_come_back(harne
 
 def was_sent_away(harness: Harness) -> bool:
     """Tells whether the agent was sent away, as the API says once the agent's heartbeat is old."""
-    found = condition(harness.gpu_node(), "AgentReporting")
-    if found.get("status") != "Unknown":
+    reporting = condition(harness.gpu_node(), "AgentReporting")
+    if reporting.get("status") != "Unknown":
         return False
-    assert "while its driver is replaced" in found["message"]
+    assert "while its driver is replaced" in reporting["message"]
     kinds = {event["type"] for event in harness.cluster_events("GpuNode", NODE, "AgentSilent")}
     return kinds == {"Normal"}
 

@@ -23,11 +23,11 @@ def test_idle_for_two_minutes_no_part_of_ours_writes_to_the_api(harness: Harness
         since = datetime.now(UTC).isoformat()
         time.sleep(IDLE_SECONDS)
         writes = [
-            (it["user"]["username"], it["verb"], it["requestURI"])
-            for it in harness.audit()
-            if it["stageTimestamp"] > since
-            and it["verb"] in ("create", "update", "patch", "delete")
-            and "gpushare" in it["user"]["username"]
-            and it["objectRef"]["resource"] != "leases"
+            (write["user"]["username"], write["verb"], write["requestURI"])
+            for write in harness.audit()
+            if write["stageTimestamp"] > since
+            and write["verb"] in ("create", "update", "patch", "delete")
+            and "gpushare" in write["user"]["username"]
+            and write["objectRef"]["resource"] != "leases"
         ]
         assert writes == []

@@ -22,14 +22,16 @@ class Scraped:
         self.samples = [sample for pod in pods for sample in scrape(harness, pod["metadata"]["name"])]
 
     def values(self, name: str, **labels: str) -> list[float]:
-        return [it.value for it in self.samples if it.name == name and labels.items() <= it.labels.items()]
+        return [
+            sample.value for sample in self.samples if sample.name == name and labels.items() <= sample.labels.items()
+        ]
 
     def value(self, name: str, **labels: str) -> float:
-        (found,) = self.values(name, **labels) or [-1.0]
-        return found
+        (value,) = self.values(name, **labels) or [-1.0]
+        return value
 
     def names(self, **labels: str) -> set[str]:
-        return {it.name for it in self.samples if labels.items() <= it.labels.items()}
+        return {sample.name for sample in self.samples if labels.items() <= sample.labels.items()}
 
 
 def scrape(harness: Harness, pod: str) -> Iterator[Any]:

@@ -117,7 +117,7 @@ def test_a_pair_of_a_job_and_a_pod_runs_beside_each_other(harness: Harness, tmp_
         assert alone[0] > alone[1] == 10.0
         assert [rate["median"] for rate in pair["rates"]] == alone, "each against itself"
         assert pair["gain"]["median"] == 2.0
-        assert [found["median"] for found in pair["p99_ms"]] == [2.0, 5.0]
+        assert [spread["median"] for spread in pair["p99_ms"]] == [2.0, 5.0]
         assert pair["memory_mib"] == first["memory_mib"] == second["memory_mib"] > 0
         assert answer["stopped"] == []
         assert json.loads(json.dumps(read(out).as_json()["rows"])) == answer["rows"], "compare --read takes it"

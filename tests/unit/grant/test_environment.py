@@ -80,9 +80,9 @@ def test_a_class_and_its_part_are_told_and_read_back() -> None:
 )
 def test_words_of_another_release_hide_no_grant(change: dict[str, str], read: tuple[ClientClass | None, int]) -> None:
     grant = Grant("inference", 25, 8192, 1, client_class=ClientClass.BEST_EFFORT, threads_beside_protected=30)
-    found = grant_from_environment(client_environment(grant, None) | change)
-    assert found is not None
-    assert (found.client_class, found.threads_beside_protected) == read
+    read_back = grant_from_environment(client_environment(grant, None) | change)
+    assert read_back is not None
+    assert (read_back.client_class, read_back.threads_beside_protected) == read
 
 
 @given(GRANTS, st.none() | st.integers(1, 200_000))

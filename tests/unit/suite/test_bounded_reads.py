@@ -69,13 +69,13 @@ def sources() -> list[str]:
 
 
 def test_agent_broker_and_supervisor_read_within_bounds_alone() -> None:
-    found = [
+    reads = [
         f"{file}:{line}"
         for file in sources()
         if file not in EXCEPTIONS
         for line in ways_in((GPUSHARE / file).read_text())
     ]
-    assert found == [], "read by gpushare.process.bounded_read"
+    assert reads == [], "read by gpushare.process.bounded_read"
 
 
 @pytest.mark.parametrize("file", sorted(EXCEPTIONS.keys() - {"process/bounded_read.py"}))

@@ -43,7 +43,7 @@ def share(name: str = "inference", deleting: bool = False, gpu_mib: int = 143155
 
 
 def data(*shares: GpuShare, namespace: str = "shop", labels: dict[str, str] | None = None) -> AdmissionData:
-    known = {one.name: one for one in shares or (share(),)}
+    known = {item.name: item for item in shares or (share(),)}
     return AdmissionData(
         namespace, labels or {}, known, list(known), "gpushare-system", tolerated=("nvidia.com/gpu", "sku")
     )
@@ -99,8 +99,8 @@ def test_a_pod_is_told_its_class() -> None:
         ({"gpushare.dev/threads-beside-protected": "20"}, ("BestEffort", "20")),
         ({"gpushare.dev/class": "Protected"}, ("Protected", None)),
     ):
-        found = environment(admitted(pod(annotations=annotations), data(classes)))
-        assert (found.get("GPUSHARE_CLASS"), found.get("GPUSHARE_THREADS_BESIDE_PROTECTED")) == told
+        variables = environment(admitted(pod(annotations=annotations), data(classes)))
+        assert (variables.get("GPUSHARE_CLASS"), variables.get("GPUSHARE_THREADS_BESIDE_PROTECTED")) == told
 
 
 def test_a_pod_that_may_not_have_its_class_is_refused() -> None:

@@ -66,8 +66,8 @@ def test_triton_links_with_the_drivers_own_library() -> None:
 
 def test_a_driver_without_nvml_gets_no_front_for_it() -> None:
     driver = DriverFiles({"libcuda.so.1": f"{REAL}/libcuda.so.580.1"}, {})
-    found = in_container(devices.client_edits(0, "/c", driver, FRONTS), "/usr/lib64")
-    assert sorted(found) == ["gpushare-libcuda.so.1", "libcuda.so.1"]
+    mounted = in_container(devices.client_edits(0, "/c", driver, FRONTS), "/usr/lib64")
+    assert sorted(mounted) == ["gpushare-libcuda.so.1", "libcuda.so.1"]
 
 
 def test_a_process_may_have_all_of_the_part_that_it_sees() -> None:
@@ -76,9 +76,11 @@ def test_a_process_may_have_all_of_the_part_that_it_sees() -> None:
 
 
 def test_what_is_delivered_is_what_the_image_has_and_readable_by_all(tmp_path: Path) -> None:
-    found = FrontLibraries(image(tmp_path / "image"), tmp_path / "node").delivered(shows_grant=True, has_classes=False)
-    assert {soname: Path(path).read_text() for soname, path in found.items()} == {it: f"new {it}" for it in SONAMES}
-    for path in map(Path, found.values()):
+    paths = FrontLibraries(image(tmp_path / "image"), tmp_path / "node").delivered(shows_grant=True, has_classes=False)
+    assert {soname: Path(path).read_text() for soname, path in paths.items()} == {
+        soname: f"new {soname}" for soname in SONAMES
+    }
+    for path in map(Path, paths.values()):
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o644, 0o755)
 
 
@@ -133,9 +135,9 @@ def test_a_share_with_classes_has_the_library_that_launches_pass(tmp_path: Path)
     (source / CLASSES).write_text("new classes")
     fronts = FrontLibraries(source, tmp_path / "node")
     for shows_grant in (False, True):
-        found = fronts.delivered(shows_grant=shows_grant, has_classes=True)
-        assert Path(found["libcuda.so.1"]).read_text() == "new classes"
-        assert ("libnvidia-ml.so.1" in found) is shows_grant
+        paths = fronts.delivered(shows_grant=shows_grant, has_classes=True)
+        assert Path(paths["libcuda.so.1"]).read_text() == "new classes"
+        assert ("libnvidia-ml.so.1" in paths) is shows_grant
     assert fronts.delivered(shows_grant=False, has_classes=False) == {}
     assert Path(fronts.delivered(shows_grant=True, has_classes=False)["libcuda.so.1"]).read_text() == "new libcuda.so.1"
 

@@ -66,13 +66,13 @@ class Node:
 
     def unmounted(self, *containers: SlotContainer) -> dict[str, list[int]]:
         """Without those of which it is not known."""
-        found = self.mounts.unmounted(containers or (OF_POD_1,))
-        known = {uuid: [item.lacking for item in some if not item.problem] for uuid, some in found.items()}
+        by_gpu = self.mounts.unmounted(containers or (OF_POD_1,))
+        known = {uuid: [item.lacking for item in some if not item.problem] for uuid, some in by_gpu.items()}
         return {uuid: [process.pid for process in some if process] for uuid, some in known.items() if some}
 
     def unknown(self, *containers: SlotContainer) -> list[str]:
-        found = self.mounts.unmounted(containers or (OF_POD_1,))
-        return [item.problem for some in found.values() for item in some if item.problem]
+        by_gpu = self.mounts.unmounted(containers or (OF_POD_1,))
+        return [item.problem for some in by_gpu.values() for item in some if item.problem]
 
 
 @pytest.fixture

@@ -80,12 +80,12 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def series(taken: NodeSnapshot) -> Series:
-    found = [
+    listed = [
         ((item.family.name, frozenset(zip(item.family.labels, item.labels, strict=True))), float(item.value))
         for item in samples(taken)
     ]
-    assert len(found) == len(dict(found)), "a series stands twice: Prometheus refuses the whole scrape"
-    return dict(found)
+    assert len(listed) == len(dict(listed)), "a series stands twice: Prometheus refuses the whole scrape"
+    return dict(listed)
 
 
 def value(exported: Series, name: str, labels: Mapping[str, str] | None = None) -> float | None:

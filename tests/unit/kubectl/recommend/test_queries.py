@@ -23,7 +23,7 @@ def test_a_window_has_a_bounded_number_of_steps_of_whole_minutes(window: int, st
 def test_every_metric_that_is_asked_for_is_one_that_gpushare_exports() -> None:
     asked = [*questions(share(), DAY).values(), fault_question(share(), 300)]
     names = {name for query in asked for name in re.findall(r"gpushare_\w+", query)}
-    assert names <= {one.name for one in exposed()}
+    assert names <= {metric.name for metric in exposed()}
     assert len(names) == 8
 
 
@@ -36,19 +36,19 @@ def test_each_question_is_about_this_share_alone() -> None:
 
 def test_no_answer_at_all_is_a_share_that_was_not_seen() -> None:
     nothing = dict.fromkeys(questions(share(), 7 * DAY), ())
-    found = history_of(share(), nothing, (), {"GPU-0": KnownGpu(1, 1, "team")}, 1e9, 7 * DAY)
-    assert [gpu.samples for gpu in found.gpus] == [0]
-    assert recommend(found).advice == ()
-    assert all("not seen in 7d" in note for note in recommend(found).notes)
+    past = history_of(share(), nothing, (), {"GPU-0": KnownGpu(1, 1, "team")}, 1e9, 7 * DAY)
+    assert [gpu.samples for gpu in past.gpus] == [0]
+    assert recommend(past).advice == ()
+    assert all("not seen in 7d" in note for note in recommend(past).notes)
 
 
 def test_containers_and_faults_of_another_clusters_gpu_are_left_out() -> None:
     far = PrometheusSeries({"namespace": "ml", "pod": "p", "container": "c", "uuid": "GPU-far"}, [(1.0, 1.0)])
     near = PrometheusSeries({**far.labels, "uuid": "GPU-0"}, [(1.0, 5.0 * 1024 * 1024 - 1)])
     answers = dict.fromkeys(questions(share(), DAY), ()) | {"used_most": [far, near]}
-    found = history_of(share(), answers, [far, near], {"GPU-0": KnownGpu(1, 1, "other")}, 1e9, DAY)
-    assert [(one.uuid, one.memory_most) for one in found.containers] == [("GPU-0", 5)]
-    assert [(fault.uuid, fault.present) for fault in found.faults] == [("GPU-0", frozenset({"ml/p"}))]
+    past = history_of(share(), answers, [far, near], {"GPU-0": KnownGpu(1, 1, "other")}, 1e9, DAY)
+    assert [(container.uuid, container.memory_most) for container in past.containers] == [("GPU-0", 5)]
+    assert [(fault.uuid, fault.present) for fault in past.faults] == [("GPU-0", frozenset({"ml/p"}))]
 
 
 def test_a_gpu_belongs_to_the_share_that_it_is_assigned_to() -> None:

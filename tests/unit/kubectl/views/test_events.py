@@ -70,9 +70,9 @@ def test_events_are_gpushares_by_writer_object_or_refusal(listed: Any, shown: bo
 
 
 def about(uid: str, at: str) -> Any:
-    found = event("Ready", f"of {uid}", "GpuShare/a", at=at)
-    found["involvedObject"] |= {"uid": uid}
-    return found
+    made = event("Ready", f"of {uid}", "GpuShare/a", at=at)
+    made["involvedObject"] |= {"uid": uid}
+    return made
 
 
 def test_a_refusal_is_looked_for_at_the_beginning_of_a_message_alone() -> None:

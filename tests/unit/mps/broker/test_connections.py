@@ -51,14 +51,14 @@ MORE = {f"granted-{number}": PodConnections(MAX_OF_POD, needed(2)) for number in
     ],
 )
 def test_who_gives_way_to_one_more_connection(holders: dict[str, PodConnections], place: Place | None) -> None:
-    found = place_for("me", holders)
-    assert isinstance(found, NoPlace) if place is None else found == place
+    given = place_for("me", holders)
+    assert isinstance(given, NoPlace) if place is None else given == place
 
 
 def test_a_pod_is_told_how_many_it_holds() -> None:
-    found = place_for("me", {"me": PodConnections(64, 4)})
-    assert isinstance(found, NoPlace)
-    assert found.why == "its pod holds 64 connections, and no more than 64 are taken of it"
+    given = place_for("me", {"me": PodConnections(64, 4)})
+    assert isinstance(given, NoPlace)
+    assert given.why == "its pod holds 64 connections, and no more than 64 are taken of it"
 
 
 PODS = st.lists(st.integers(0, 60), min_size=1, max_size=30)

@@ -399,7 +399,7 @@ def test_messages_stay_within_the_bounds_of_the_api(make: Any) -> None:
 
 
 def _statuses(make: Any, *parts: Any) -> dict[str, tuple[str, str]]:
-    return {kind: (it.status, it.reason) for kind, it in make.told(make.plan(*parts)).items()}
+    return {kind: (condition.status, condition.reason) for kind, condition in make.told(make.plan(*parts)).items()}
 
 
 def test_conditions_of_a_silent_agents_gpus_are_not_true(make: Any) -> None:

@@ -102,7 +102,7 @@ def test_a_file_that_is_no_comparison_is_refused(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     "path",
     sorted((REPOSITORY / "measurements/results").glob("*/compare-*.json")),
-    ids=lambda it: f"{it.parent.name}-{it.stem}",
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_published_comparisons_say_what_their_runs_say(path: Path) -> None:
     published = json.loads(path.read_text())
