@@ -18,12 +18,12 @@ from gpushare.simulation import paths
 from gpushare.simulation.client import SimulatedContext
 nodes = paths.device_nodes(paths.directory())
 contexts = [SimulatedContext.create({"CUDA_VISIBLE_DEVICES": str(index)}) for index in range(len(nodes))]
-seen = {"event": "seen", "uuids": sorted(one.uuid for one in contexts), "mps": any(one.under_mps for one in contexts)}
-print(json.dumps(seen), flush=True)
+uuids, mps = sorted(context.uuid for context in contexts), any(context.under_mps for context in contexts)
+print(json.dumps({"event": "seen", "uuids": uuids, "mps": mps}), flush=True)
 for checks in itertools.count(1):
-    for one in contexts:
-        one.launch(5)
-        one.synchronize()
+    for context in contexts:
+        context.launch(5)
+        context.synchronize()
     print(json.dumps({"event": "progress", "checks": checks}), flush=True)
     time.sleep(0.3)
 """

@@ -34,7 +34,7 @@ for device in range(int(sys.argv[1])):
     cuda.cuDeviceTotalMem_v2(ctypes.byref(whole), device)
     cuda.cuMemGetInfo(ctypes.byref(old_free), ctypes.byref(old_total))
     cuda.cuDeviceTotalMem(ctypes.byref(old_whole), device)
-    seen.append([it.value for it in (free, total, whole, old_free, old_total, old_whole)])
+    seen.append([figure.value for figure in (free, total, whole, old_free, old_total, old_whole)])
 print(json.dumps(seen))
 """
 LOOK_UP = """

@@ -90,7 +90,9 @@ def test_a_restarted_agent_goes_on_with_what_was_published() -> None:
 
 
 def test_an_earlier_container_of_the_same_name_does_not_count() -> None:
-    assert followed((1, FREE), before=[published(unusedSince="2025-12-31T20:00:00Z")]).longest_first == (Unused(PART, START),)
+    assert followed((1, FREE), before=[published(unusedSince="2025-12-31T20:00:00Z")]).longest_first == (
+        Unused(PART, START),
+    )
 
 
 def test_an_agent_does_not_know_what_was_before_it() -> None:
