@@ -146,14 +146,14 @@ test-measurements: venv ## the tests of what measures, of its results and of its
 	@$(AS_ROOT) $(BIN)/python -m pytest measurements/tests -n $(JOBS) --dist worksteal --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
 
 .PHONY: cluster-test
-cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once
+cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once; RECORD=1 writes tests/cluster/durations.json
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m pytest tests/cluster -m 'not long' -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
+	@$(BIN)/python -m pytest tests/cluster -m 'not long' $(if $(RECORD),--record-durations) -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
 
 .PHONY: test-long
 test-long: venv cluster-build ## rare accidents and other projects' suites, an hour (root); writes tests/cluster/long-run.json
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m tests.cluster.long_run -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
+	@$(BIN)/python -m tests.cluster.long_run $(if $(RECORD),--record-durations) -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
 
 .PHONY: conformance-test
 conformance-test: venv cluster-build ## what other projects' suites test of GPU sharing, case by case (root), CLUSTERS=auto at once

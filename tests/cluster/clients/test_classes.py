@@ -8,7 +8,6 @@ import pytest
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.tools.test_metrics import Scraped
 
-pytestmark = pytest.mark.takes(100)
 CLIENT = """
 import ctypes, json, os, sys, time
 from gpushare.simulation.client import SimulatedContext

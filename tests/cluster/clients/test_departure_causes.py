@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from localcluster.cluster import processes
 from localcluster.kubectl import Object
 from tests.cluster.clients.logind import logind
@@ -176,7 +174,6 @@ def is_active(pod: Object) -> bool:
     return pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
-@pytest.mark.takes(90)
 def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harness) -> None:
     """Eviction, drain, preemption, a Job's deadline, a rolling update, deletion by force and with any grace period."""
     share = "api-ends"
@@ -219,7 +216,6 @@ def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harne
         assert "is gone from the API while it ran" in forced or "with a grace period of 0 s" in forced
 
 
-@pytest.mark.takes(80)
 def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) -> None:
     """A failed liveness probe, a pod's own deadline, an eviction for storage, a preemption: told by events alone."""
     share = "kubelet-ends"
@@ -273,7 +269,6 @@ SHORT_OF_MEMORY = {"evictionSoft": {"memory.available": "99%"}, "evictionSoftGra
 SHUTS_DOWN = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}
 
 
-@pytest.mark.takes(80)
 def test_what_a_restarted_kubelet_ends_hurts_no_neighbour(harness: Harness) -> None:
     """A pod that it does not take back, a soft eviction, a node shutdown. The neighbours are critical pods: none of it
     is for them, or not yet. The victims' containers last for all of their grace, and so does what ends them."""

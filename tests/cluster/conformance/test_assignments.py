@@ -17,7 +17,7 @@ from tests.cluster.clients.test_gate import end_container
 from tests.cluster.harness import NODE, Harness, Share, Tenant, condition, is_ready, wait_until
 from tests.cluster.node import without_agent
 
-pytestmark = [pytest.mark.long, pytest.mark.takes(60)]
+pytestmark = pytest.mark.long
 
 HOLD = ("limits", "--hold", "3600")
 

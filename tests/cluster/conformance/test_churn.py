@@ -10,7 +10,7 @@ from tests.cluster import claims
 from tests.cluster.claims import HELD, SIZES, claim_specs
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.takes(60)]
+pytestmark = pytest.mark.long
 
 PODS = 15
 PER_GPU = 8

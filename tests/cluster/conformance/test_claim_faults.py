@@ -18,7 +18,7 @@ from tests.cluster.clients.test_gate import daemon_down
 from tests.cluster.harness import NODE, Harness, Share, Tenant, has_container, holds_for, wait_until
 from tests.cluster.node import without_agent
 
-pytestmark = [pytest.mark.long, pytest.mark.takes(110)]  # all of them, on one worker
+pytestmark = pytest.mark.long
 
 MEMORY = {"default": "4Gi", "max": "64Gi"}
 CDI = "/var/run/cdi"

@@ -11,7 +11,7 @@ from tests.cluster import claims
 from tests.cluster.claims import HELD, SIZES, claim, claim_specs, with_claim
 from tests.cluster.harness import NODE, Harness, Share, Tenant, has_container, holds_for, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.takes(60)]  # all of them, on one worker
+pytestmark = pytest.mark.long
 
 OWN = "lent.gpushare.dev"
 SLICE = f"{NODE}-gpushare.dev"

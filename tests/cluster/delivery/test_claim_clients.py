@@ -13,8 +13,6 @@ from tests.cluster.claims import SIZES, claim, with_claim
 from tests.cluster.clients.test_gate import daemon_down, end_container, running
 from tests.cluster.harness import NODE, Harness, Share, Tenant, holds_for, wait_until
 
-pytestmark = pytest.mark.takes(200)  # all of them, on one worker
-
 SLICE = f"{NODE}-gpushare.dev"
 SLOT = {"default": "4Gi", "max": "64Gi"}
 

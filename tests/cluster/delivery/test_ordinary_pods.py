@@ -11,8 +11,6 @@ from localcluster.kubectl import CommandError, Object
 from localcluster.paths import REPOSITORY
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
 
-pytestmark = pytest.mark.takes(90)  # all of them, on one worker
-
 WITHOUT_VARIABLES = """
 import json
 from gpushare.simulation.client import CudaError, SimulatedContext

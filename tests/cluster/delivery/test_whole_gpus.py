@@ -10,7 +10,6 @@ from localcluster.stack import install
 from tests.cluster.delivery.other_plugin import other_plugin
 from tests.cluster.harness import Harness, Tenant, condition, gpu_share, wait_until
 
-pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 NVIDIA = "nvidia.com/gpu"
 PROGRAM = """
 import itertools, json, time

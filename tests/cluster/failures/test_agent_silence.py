@@ -4,8 +4,6 @@ import subprocess
 import time
 from typing import Any
 
-import pytest
-
 from tests.cluster.harness import NODE, Harness, Share, condition, wait_until
 from tests.cluster.node import without_agent
 from tests.cluster.tools.test_kubectl import plugin
@@ -25,7 +23,6 @@ def test_an_agent_renews_a_lease_of_its_nodes_name_owned_by_its_gpunode(harness:
     wait_until("AgentReporting", lambda: reporting(harness).get("status") == "True", 30)
 
 
-@pytest.mark.takes(150)
 def test_a_node_without_agent_is_unknown_within_a_minute_and_recovers(harness: Harness) -> None:
     with harness.share("watched") as share, harness.namespace() as tenant:
         (pod,) = tenant.neighbours("watched", 1)

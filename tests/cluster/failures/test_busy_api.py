@@ -37,7 +37,6 @@ def busy(harness: Harness) -> Iterator[BusyApi]:
 
 
 @pytest.mark.long
-@pytest.mark.takes(240)
 def test_a_life_with_every_tenth_request_refused_ends_as_one_without(
     harness: Harness, busy: BusyApi, tmp_path: Path
 ) -> None:

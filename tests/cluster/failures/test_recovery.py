@@ -29,7 +29,6 @@ def restart_kubelet(harness: Harness) -> None:
     processes.replace(harness.layout, "kubelet", signal.SIGTERM)
 
 
-pytestmark = pytest.mark.takes(120)  # all of them, on one worker; an operator waits until the Lease has run out
 ACCIDENTS = [kill_agent, kill_operator, kill_webhook, restart_kubelet]
 
 

@@ -70,7 +70,6 @@ def restarts(pod: Object) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.takes(200)
 def test_what_happens_while_the_api_server_stands_still_is_told_afterwards(harness: Harness, pause: float) -> None:
     seconds = max(pause, STILL_SECONDS)
     with (
@@ -113,7 +112,6 @@ def restarted(tenant: Tenant, name: str) -> list[Object]:
 
 
 @pytest.mark.long
-@pytest.mark.takes(200)
 def test_an_agent_that_stands_still_is_replaced_and_ends_are_settled(harness: Harness) -> None:
     with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:
         names = tenant.neighbours("calm", 2)
@@ -140,7 +138,6 @@ def share(harness: Harness) -> Iterator[Share]:
         yield share
 
 
-@pytest.mark.takes(160)  # all four of them, on one worker
 @pytest.mark.parametrize("part", ["operator", "mps", "kubelet", "etcd"])
 def test_clients_go_on_while_a_part_stands_still_and_ends_are_found_later(
     harness: Harness, share: Share, pause: float, part: str

@@ -12,7 +12,6 @@ from tests.cluster.node import daemon_of, parent_of, processes_of_pod, signal_in
 from tests.cluster.node_events import wait_node_event
 from tests.cluster.rights.test_attacks import CONNECTION_FAILED
 
-pytestmark = pytest.mark.takes(90)  # all of them, on one worker
 KILLS = 8
 """In a row; after eleven the broker's first process gives up."""
 ATTACH_SECONDS = 10

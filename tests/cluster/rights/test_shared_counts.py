@@ -13,7 +13,6 @@ from tests.cluster.harness import Harness, Share, Tenant, holds_for, wait_until
 from tests.cluster.node import can_give, processes_of_part
 from tests.cluster.tools.test_ui import in_cluster
 
-pytestmark = pytest.mark.takes(40)
 SYS_RESOURCE = 1 << 24
 COUNTED = ("eventpoll", "inotify", "fanotify", "io_uring", "userfaultfd", "bpf", "/dev/mqueue", "/dev/shm")
 """What descriptors of things lead to that the kernel counts for each user, or that lie where others may fill them."""

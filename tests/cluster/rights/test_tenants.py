@@ -12,7 +12,6 @@ from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.rights.policies.requests import refusal
 from tests.cluster.tools.test_metrics import Scraped
 
-pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 REFUSED = "will be refused: spec.containers[0].resources.limits[gpushare.dev/tenantz]: no GpuShare"
 
 

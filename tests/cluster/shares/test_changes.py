@@ -11,7 +11,6 @@ from localcluster.kubectl import Object
 from localcluster.stack import install
 from tests.cluster.harness import NODE, Harness, Share, Tenant, condition, wait_until
 
-pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 OPERATOR = "deployment/gpushare-operator"
 POLICY = "gpushare-operator-daemonsets"
 

@@ -18,7 +18,6 @@ from localcluster.paths import REPOSITORY
 from tests.cluster.harness import Harness, Tenant, wait_until
 
 EXAMPLES = REPOSITORY / "workload" / "examples"
-pytestmark = pytest.mark.takes(150)  # all of them, on one worker
 
 SECONDS = 240
 START_IN = 90

@@ -3,8 +3,6 @@
 import time
 from datetime import UTC, datetime
 
-import pytest
-
 from tests.cluster.harness import Harness
 
 IDLE_SECONDS = 120
@@ -13,7 +11,6 @@ SETTLE_SECONDS = 45
 that; and it says after two readings of the agent's heartbeat that it reports."""
 
 
-@pytest.mark.takes(160)
 def test_idle_for_two_minutes_no_part_of_ours_writes_to_the_api(harness: Harness) -> None:
     """Leases are the one exception, the operator's and each agent's: holding one is what renewing means."""
     with harness.share("still") as share, harness.namespace() as tenant:

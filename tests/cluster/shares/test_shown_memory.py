@@ -14,7 +14,6 @@ from tests.cluster.claims import claim, sized, wait_template, with_claim
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.native import build
 
-pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 GIB = build.GIB
 SEE = """
 import ctypes, json, os, pathlib

@@ -12,7 +12,6 @@ from localcluster.paths import REPOSITORY
 from localcluster.stack import CHART, NAMESPACE, RELEASE, Stack, install, prepare_namespace
 from tests.cluster.harness import NODE, Harness, Share, is_ready, wait_until
 
-pytestmark = pytest.mark.takes(220)  # all of them, on one worker
 DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=10")
 DEFINITIONS = ("gpushares.gpushare.dev", "gpunodes.gpushare.dev")
 GUARDED = (

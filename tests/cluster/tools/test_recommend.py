@@ -38,7 +38,6 @@ def recommended(harness: Harness) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.takes(90)
 def test_the_recommended_line_lowers_new_clients_grant_and_ends_none(harness: Harness) -> None:
     wide: dict[str, Any] = {"per_node": 1, "per_gpu": 4, "memory": {"default": "16Gi"}}
     with harness.share("wide", **wide) as share, harness.namespace() as tenant:

@@ -14,8 +14,6 @@ from gpushare_workload.results.comparison import read
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 
-pytestmark = pytest.mark.takes(120)  # all of them, on one worker
-
 PROGRAM = (
     "import json, os, time\n"
     "from gpushare.simulation.client import SimulatedContext\n"
