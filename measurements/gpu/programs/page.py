@@ -121,7 +121,7 @@ the H100:
 DPI = 130
 YOLOS = "h100/compare-yolos.json"
 WAITED_FOR = ("yolos", "decode-medium", "decode-1.3b", "resnet-infer", "bert")
-OF_THESE = ("processes", "× alone", "pods")
+OF_THESE = ("processes", "× alone, verdict", "pods")
 
 
 def page(results: Path = RESULTS) -> str:
@@ -246,9 +246,10 @@ two hosts, with the mean of their medians and the extremes of both.
 
 $TABLES
 *processes*: under a bare MPS daemon, in so many *runs*. *× alone*: the work of these processes, as a multiple of one
-alone; –: that one was slow in some windows, or its windows differ by more than a quarter. *pods*: in slots of a share,
-in one run; with an asterisk, on another machine than the processes. –: no pods ran with as many copies, or they waited
-for their host and have no time slices of their machine.
+alone, and the verdict on so many copies [by the rule](../../docs/compare.md#what-it-says) of `compare`, by machine
+where they differ; –: that one was slow in some windows, or its windows differ by more than a quarter. *pods*: in slots
+of a share, in one run; with an asterisk, on another machine than the processes. –: no pods ran with as many copies, or
+they waited for their host and have no time slices of their machine.
 
 NVML's utilisation, in the second column, does not tell who gains. Where programs wait for their host, a difference
 between the products is one between hosts.
@@ -328,7 +329,8 @@ def _of_a_product(product: str, gains: Sequence[Gain | None]) -> str:
             busy = " + ".join(f"{percent:.0f} %" for percent in gain.busy)
             copies = f"{gain.copies} ({' + '.join(map(str, gain.runs))})"
             alone = gain.alone.text() if gain.alone else "–"
-            lines.append(line_of(gain.title, busy, copies, gain.processes.text(), alone, _of_pods(gain)))
+            judged = ": ".join((alone, *([" / ".join(gain.verdict)] if gain.verdict else [])))
+            lines.append(line_of(gain.title, busy, copies, gain.processes.text(), judged, _of_pods(gain)))
     return "\n".join([*lines, ""])
 
 

@@ -16,7 +16,7 @@ from gpushare.kubectl.rules.trial.options import (
     times_of,
 )
 from gpushare.kubectl.rules.trial.printed import PrintedFigures
-from gpushare.kubectl.rules.trial.verdict import check_share_name
+from gpushare.kubectl.rules.trial.share import check_share_name
 
 
 @dataclass(frozen=True, slots=True)

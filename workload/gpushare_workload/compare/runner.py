@@ -26,6 +26,9 @@ from gpushare_workload.mps.listed import lasting, without_strangers, wrong_copie
 from gpushare_workload.processes.copies import Copy, CopyGroup
 from gpushare_workload.processes.stopping import Stop
 
+SEEN_SECONDS = 2.0
+"""The memory of a program that used the GPU was seen by then, however briefly it had a context."""
+
 
 @dataclass(frozen=True, slots=True)
 class CaseRunner:
@@ -39,7 +42,7 @@ class CaseRunner:
     def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
         """Raises StoppedError, ControlError, WrongError for copies in another mode, ValueError for no such program."""
         sampler = GpuSampler.of(self.monitor)
-        threads = self._threads(case)
+        began, threads = time.monotonic(), self._threads(case)
         with self.daemon.ready_for(threads) as environment, CopyGroup(self.request.printed, self.stop) as group:
             for program, count in enumerate(case.copies):
                 for _ in range(count):
@@ -50,11 +53,12 @@ class CaseRunner:
                 return CaseOutcome(case, repeat, ended.ending, reason=str(ended))
             except NoFiguresError as error:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
-        if sampler.memory_mib is None and not self.monitor.simulated:
-            notes = (*notes, "the GPU's memory did not change: does the program use the GPU?")
         if missing := note_of_latency(self.request.printed, windows):
             notes = (*notes, missing)
-        return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", sampler.busy_percent, sampler.memory_mib, notes)
+        memory = sampler.memory_mib
+        unseen = False if time.monotonic() - began >= SEEN_SECONDS else None
+        used = True if memory is not None else unseen
+        return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", sampler.busy_percent, memory, notes, used)
 
     def _threads(self, case: TrialCase) -> float | None:
         """Percent of the SMs of each copy; None without MPS."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from gpushare.kubectl.rules.trial.records import TrialRecord
 from gpushare.kubectl.rules.trial.rows import TrialRow, table_of
-from gpushare.kubectl.rules.trial.verdict import TrialVerdict, share_of
+from gpushare.kubectl.rules.trial.share import share_of
+from gpushare.kubectl.rules.trial.verdict import TrialVerdict
 from gpushare_workload.events import without_folders
 
 SIMULATED = " (simulated)"

@@ -29,7 +29,8 @@ from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialCase, TrialMode
 from gpushare.kubectl.rules.trial.options import add_figures, add_plan, add_times, figures_of, plan_of, times_of
 from gpushare.kubectl.rules.trial.records import TrialRecord
 from gpushare.kubectl.rules.trial.rows import HEAD, TrialRow, cells_of
-from gpushare.kubectl.rules.trial.verdict import TrialVerdict, memory_for
+from gpushare.kubectl.rules.trial.share import memory_for
+from gpushare.kubectl.rules.trial.verdict import TrialVerdict
 from gpushare.kubectl.trial.manifest import (
     LARGEST_MANIFEST,
     ManifestError,

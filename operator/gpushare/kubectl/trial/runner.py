@@ -120,7 +120,9 @@ class ClusterRunner:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
         told = (usage.problem, note_of_latency(self._request.printed, windows))
         notes = (*notes, *(note for note in told if note))
-        return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", usage.busy_percent, usage.memory_mib, notes)
+        return CaseOutcome(
+            case, repeat, Ending.MEASURED, windows, "", usage.busy_percent, usage.memory_mib, notes, usage.used_gpu
+        )
 
     def delete_all(self) -> None:
         """Deletes every Job of this trial, with its pods, and waits for their end. No case begins beside one that has

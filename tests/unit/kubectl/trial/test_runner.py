@@ -429,12 +429,12 @@ def test_the_report_has_the_table_and_the_verdict() -> None:
     outcomes = ran(FakeKubectl(), plan, lambda case: {1: 100.0, 2: 190.0, 4: 300.0, 8: 301.0}[case.total])
     report = report_of(record(plan, outcomes), SHARE, flags=["--context=a"])
     assert report.code == 0
-    assert report.data["patch"] == {"spec": {"clients": {"perGpu": 4, "memory": {"default": "2Gi"}}}}
+    assert report.data["patch"] == {"spec": {"clients": {"perGpu": 2, "memory": {"default": "2Gi"}}}}
     (applied,) = [text for label, text in report.parts[-1].lines if not label]  # type: ignore[union-attr]
     assert applied.startswith('kubectl --context=a patch gpushare inference --type merge -p \'{"spec":{')
     assert report.data["verdict"]["sentence"].startswith(
-        "Sharing helps: 4 copies in slots of the share do 3.00 times the work of one alone"
-    )
+        "Sharing helps: 2 copies in slots of the share do 1.90 times the work of one alone"
+    ), "four copies wait four times as long"
     assert [row["copies"] for row in report.data["rows"]] == [[1], [2], [4], [8]]
 
 
@@ -451,7 +451,8 @@ def test_a_pairs_report_has_the_figures_of_each_and_two_clients() -> None:
     assert [text for _, text in told.lines] == [
         "1+0 is program 1, app.yaml; 0+1 is program 2, train.yaml",
         "Sharing helps: the pair in slots of the share does the work of 2.00 GPUs that each run one of the programs "
-        "(measured once, so its spread is not known).",
+        "(measured once, so its spread is not known), the slowest at 100% of its speed alone, p99 2.00 times that "
+        "alone.",
     ]
     assert isinstance(applied, Sentences)
     assert report.data["patch"] == {"spec": {"clients": {"perGpu": 2, "memory": {"default": "2Gi"}}}}

@@ -138,6 +138,17 @@ def test_a_program_that_fails_alone_is_an_error_with_its_last_lines(
     assert nothing_of_it(gpu, tmp_path)
 
 
+def test_a_program_that_never_uses_the_gpu_gets_no_verdict_and_no_copies(
+    gpu: Path, tmp_path: Path, script: Write
+) -> None:
+    options = ("--rate-json", "rate", "--seconds", "2.2", "--warmup", "0", "--copies", "2")
+    code, events, err = finish(*options, "--", *script("forever()\n"))
+    assert code == 0, err
+    assert [event.get("mode") for event in events] == ["alone", None]
+    assert events[-1]["sentence"].startswith("No verdict: one copy alone never used the GPU: ")
+    assert nothing_of_it(gpu, tmp_path)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("mode", ["alone", "mps"])
 def test_a_signal_ends_everything_and_keeps_what_was_measured(

@@ -77,11 +77,14 @@ class TrialCase:
 
 @dataclass(frozen=True, slots=True)
 class WindowFigures:
-    """One window. `rates`: per second, by program and copy. Latencies are by program, None if none was printed."""
+    """One window. `rates`: per second, by program and copy. Latencies are by program, None if none was printed;
+    `worst_p99_ms`: of the copy that waits longest, empty in records from before it was kept.
+    """
 
     rates: tuple[tuple[float, ...], ...]
     p50_ms: tuple[float | None, ...]
     p99_ms: tuple[float | None, ...]
+    worst_p99_ms: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class CaseOutcome:
     """One run of a case. `windows` is empty unless it was measured; then `reason` is empty.
 
     `busy_percent`: the mean of NVML's utilisation; `memory_mib`: the GPU's peak less what it had before, of all copies.
+    `used_gpu` False: nothing of it was ever on the GPU, or launched anything there; None: not known.
     """
 
     case: TrialCase
@@ -99,6 +103,7 @@ class CaseOutcome:
     busy_percent: float | None = None
     memory_mib: int | None = None
     notes: tuple[str, ...] = ()
+    used_gpu: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +167,7 @@ def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, Tri
             if case not in first:
                 return 0, case
         if number == 0:
-            if any(first[case].ending is not Ending.MEASURED for case in stage):
+            if any(first[case].ending is not Ending.MEASURED or first[case].used_gpu is False for case in stage):
                 return None
             continue
         stopped |= {case.mode for case in stage if first[case].ending is not Ending.MEASURED}
@@ -217,23 +222,35 @@ def gains(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
 
 def work(outcome: CaseOutcome, alone: Mapping[int, float]) -> list[float]:
     """The gain in each window, where `alone` has each program's rate alone."""
-    return [
-        fsum(fsum(copies) / alone[program] for program, copies in enumerate(window.rates) if copies)
-        for window in outcome.windows
-    ]
+    return [fsum(speeds(window, alone)) for window in outcome.windows]
+
+
+def speeds(window: WindowFigures, alone: Mapping[int, float]) -> list[float]:
+    """The speed of each copy as a part of its speed alone, where `alone` has each program's rate alone."""
+    return [rate / alone[program] for program, copies in enumerate(window.rates) for rate in copies]
 
 
 def alone_rates(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[dict[int, float]]:
     """The rate of each program of the case alone, in the same repeat, window by window."""
-    by_program: dict[int, list[float]] = {}
+    return [
+        {program: window.rates[program][0] for program, window in windows.items()}
+        for windows in alone_windows(outcome, outcomes)
+    ]
+
+
+def alone_windows(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[dict[int, WindowFigures]]:
+    """The windows of each program of the case alone, in the same repeat, the first of each, then the second, and so on.
+    Empty where one of them was not measured alone.
+    """
+    by_program: dict[int, tuple[WindowFigures, ...]] = {}
     for other in outcomes:
         if other.case.mode is TrialMode.ALONE and other.repeat == outcome.repeat:
             program = other.case.copies.index(1)
             if outcome.case.copies[program]:
-                by_program[program] = [window.rates[program][0] for window in other.windows]
+                by_program[program] = other.windows
     if len(by_program) < sum(1 for count in outcome.case.copies if count):
         return []
-    return [dict(zip(by_program, rates, strict=True)) for rates in zip(*by_program.values(), strict=False)]
+    return [dict(zip(by_program, windows, strict=True)) for windows in zip(*by_program.values(), strict=False)]
 
 
 def counted(case: TrialCase) -> str:

@@ -244,4 +244,8 @@ def window_of(figures: Sequence[Sequence[CopyFigures]]) -> WindowFigures:
         tuple(tuple(copy.rate for copy in copies) for copies in figures),
         tuple(percentile(values, 50) for values in latencies),
         tuple(percentile(values, 99) for values in latencies),
+        tuple(
+            max((p99 for copy in copies if (p99 := percentile(copy.latencies, 99)) is not None), default=None)
+            for copies in figures
+        ),
     )

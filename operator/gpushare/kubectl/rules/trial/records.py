@@ -86,7 +86,14 @@ class TrialRecord:
 def _run(outcome: CaseOutcome) -> dict[str, Any]:
     values = asdict(outcome)
     del values["case"]
+    values |= {"windows": [_known(window, "worst_p99_ms") for window in values["windows"]]}
+    values = _known(values, "used_gpu")
     return {"mode": outcome.case.mode.value, "copies": list(outcome.case.copies), **values}
+
+
+def _known(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """The values without this one where it is not known, as in records from before it was asked."""
+    return {key: value for key, value in values.items() if key != name or value not in (None, ())}
 
 
 def _outcome(run: Mapping[str, Any]) -> CaseOutcome:
@@ -99,9 +106,10 @@ def _outcome(run: Mapping[str, Any]) -> CaseOutcome:
         busy_percent=run["busy_percent"],
         memory_mib=run["memory_mib"],
         notes=tuple(run["notes"]),
+        used_gpu=run.get("used_gpu"),  # records from before it was asked have none
     )
 
 
 def _window(value: Mapping[str, Any]) -> WindowFigures:
     rates = tuple(tuple(map(float, copies)) for copies in value["rates"])
-    return WindowFigures(rates, tuple(value["p50_ms"]), tuple(value["p99_ms"]))
+    return WindowFigures(rates, tuple(value["p50_ms"]), tuple(value["p99_ms"]), tuple(value.get("worst_p99_ms", ())))

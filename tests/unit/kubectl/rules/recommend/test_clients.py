@@ -89,7 +89,9 @@ def test_more_clients_says_why_and_does_not_claim_speed() -> None:
     assert advice.sure is Sureness.MEDIUM
     assert advice.why == (
         "every slot was held 50% of the time in 7d, 2016 samples, and its GPUs were busy 30% of the time then (95th "
-        "percentile): 8 clients bring that to 60% at most"
+        "percentile): 8 clients bring that to 60% at most; go on if a trial says so: all together do at least 1.2 "
+        "times "
+        "the work of one, p99 is at most 2 times that alone, and the slowest has at least 50% of the mean speed"
     )
 
 
