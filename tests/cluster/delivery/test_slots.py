@@ -94,6 +94,7 @@ def test_a_share_that_shrinks_from_eight_to_four_bounds_new_pods_alone(harness: 
         assert len(tenant.running()) == 4
 
 
+@pytest.mark.long
 def test_fifty_pods_get_through_and_never_exceed_slots_that_shrink(harness: Harness) -> None:
     """Never sixteen slots nor eight on one GPU at first; then the share shrinks, and so does the kubelet's offer."""
     kubelet = processes.components(harness.layout)["kubelet"].pid

@@ -138,6 +138,7 @@ def share(harness: Harness) -> Iterator[Share]:
         yield share
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["operator", "mps", "kubelet", "etcd"])
 def test_clients_go_on_while_a_part_stands_still_and_ends_are_found_later(
     harness: Harness, share: Share, pause: float, part: str
