@@ -54,7 +54,8 @@ TOGETHER = frozenset(
 )
 """Files whose tests share something that is dear to make, or build on each other: one worker runs such a file. All
 other tests are handed out one by one."""
-MOST_WORKERS = 8
+MOST_WORKERS = 6
+"""With the kernel's default of 128 inotify instances for each user, an eighth cluster does not start."""
 CLUSTER_MIB = 1536
 """Memory of a cluster with gpushare and a dozen clients."""
 
