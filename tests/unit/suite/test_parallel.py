@@ -119,3 +119,10 @@ def test_what_is_recorded_exists() -> None:
         if test and test.partition("[")[0] not in defined:
             gone.append(name)
     assert gone == [], "rename it in tests/cluster/durations.json too"
+
+
+def test_cluster_tests_have_no_mark_that_pytest_refuses() -> None:
+    """It would say so only when all of them are collected."""
+    texts = [path.read_text() for path in (REPOSITORY / "tests" / "cluster").rglob("*.py")]
+    marks = {mark for text in texts for mark in re.findall(r"pytest\.mark\.(\w+)", text)}
+    assert marks <= {"long", "parametrize", "skipif", "usefixtures"}
