@@ -119,7 +119,14 @@ down: ## end the clusters of demo and tests, and remove their traces
 	@$(LOCAL) down --name 'test-*'
 
 .PHONY: test
-test: lint cluster-build unit cluster-test ## lint, types, layers, unit tests, tests on a real cluster: all but test-long
+test: venv ## lint, types, layers, unit tests, tests on a real cluster: all but test-long
+	@# The types are checked on one core: meanwhile another one builds what the clusters need.
+	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+	($(LOCAL) build && $(LOCAL) images) >/dev/null & built=$$!; \
+	$(MAKE) --no-print-directory lint; \
+	wait $$built
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory cluster-test
 	@$(MAKE) --no-print-directory audit IF_REACHABLE=1
 
 .PHONY: lint
