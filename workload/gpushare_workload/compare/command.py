@@ -92,6 +92,7 @@ def _compare(
     ended = ""
     if monitor.simulated:
         say("The GPU is simulated: copies, limits and clean-up are real, times are not.")
+    say(_estimate(request))
     try:
         while (following := next_run(request.plan, outcomes)) is not None:
             repeat, case = following
@@ -108,6 +109,15 @@ def _compare(
     finally:
         _write(Comparison(replace(record, outcomes=outcomes, ended=ended), request.share), outputs, events)
     return outcomes
+
+
+def _estimate(request: CompareRequest) -> str:
+    runs = request.plan.repeats * sum(map(len, request.plan.stages()))
+    times = request.times
+    if times.window is None:
+        return f"up to {runs} runs of the program, each to its end"
+    each = times.warmup + times.windows * times.window
+    return f"up to {runs} runs: about {runs * each:.0f} s, and the program's start each time"
 
 
 def _write(comparison: Comparison, outputs: Outputs, events: JsonLines) -> None:

@@ -18,7 +18,7 @@ from gpushare.kubectl.rules.trial.printed import (
     note_of_latency,
 )
 from gpushare_workload.compare.options import CompareRequest
-from gpushare_workload.events import WrongError
+from gpushare_workload.events import WrongError, say
 from gpushare_workload.gpus.monitor import GpuMonitor
 from gpushare_workload.gpus.utilisation import GpuSampler
 from gpushare_workload.mps.daemon import OwnDaemon
@@ -28,6 +28,8 @@ from gpushare_workload.processes.stopping import Stop
 
 SEEN_SECONDS = 2.0
 """The memory of a program that used the GPU was seen by then, however briefly it had a context."""
+WAITING_SECONDS = 15.0
+"""Time between two lines that say for what a case waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +74,15 @@ class CaseRunner:
         times = self.request.times
         if times.window is None:
             return self._to_the_end(case, group, sampler)
-        began = time.monotonic()
+        began = said = time.monotonic()
 
         def often() -> None:
+            nonlocal said
             sampler.sample(within_window=False)
             _raise_for_ended(group, case)
+            if time.monotonic() - said >= WAITING_SECONDS:
+                said = time.monotonic()
+                say(_waiting(group, said - began, times.start))
 
         if not group.pump(began + times.start, lambda: all(_started(copy) for copy in group.copies), often):
             silent = [copy for copy in group.copies if not _started(copy)]
@@ -147,6 +153,15 @@ def _started(copy: Copy) -> bool:
     return any(line.rates for line in copy.lines)
 
 
+def _waiting(group: CopyGroup, seconds: float, longest: float) -> str:
+    silent = [copy for copy in group.copies if not _started(copy)]
+    last = silent[0].tail[-1] if silent and silent[0].tail else "(it printed nothing)"
+    return (
+        f"after {seconds:.0f} s {len(silent)} of {len(group.copies)} copies have printed no figure; waiting up to "
+        f"{longest:g} s (--start-timeout); copy {silent[0].number if silent else 0} printed last: {last}"
+    )
+
+
 def _raise_for_ended(group: CopyGroup, case: TrialCase) -> None:
     for copy in group.copies:
         if copy.ended is not None:
@@ -157,7 +172,7 @@ def _failed(copy: Copy, case: TrialCase) -> CaseEnded:
     seconds, code = (copy.ended or time.monotonic()) - copy.began, copy.code or 0
     who = "the program" if case.total == 1 else f"copy {copy.number} of {case.total}"
     how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
-    return ended_early(who, f"{how} after {seconds:.1f} s", code, copy.last_lines())
+    return ended_early(who, f"{how} after {seconds:.1f} s", code, copy.last_lines(), figures=bool(copy.lines))
 
 
 def _window(case: TrialCase, group: CopyGroup, figures: list[CopyFigures]) -> WindowFigures:

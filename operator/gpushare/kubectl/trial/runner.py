@@ -267,7 +267,8 @@ class ClusterRunner:
             if pod.phase in ("Failed", "Succeeded"):
                 wanted = pod.phase == "Failed" or not to_the_end
                 log = self._log(pod, f"--tail={RECENT_LINES}") if wanted else ""
-                if (ended := pod.ended_badly(log, to_the_end)) is not None:
+                figures = bool(read_log(log, self._request.printed))
+                if (ended := pod.ended_badly(log, to_the_end, figures)) is not None:
                     raise ended
         return sorted(pods, key=lambda pod: (pod.program, pod.name))
 

@@ -1,8 +1,13 @@
 """docs/workload.md has every scenario with its question, docs/scenarios.md its flags; their commands can be run."""
 
 import argparse
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +63,23 @@ def test_every_command_of_the_page_is_one_that_the_program_takes(command: list[s
 def test_every_flag_of_the_benchmark_is_on_the_page() -> None:
     for flag in re.findall(r"--[a-z][\w-]+", _help_of("bench")):
         assert f"`{flag}" in PAGE, flag
+
+
+def test_the_commands_for_a_simulated_gpu_check_a_limit_and_leave_nobody(tmp_path: Path) -> None:
+    for name, module in (("gpushare", "gpushare.cli.main"), ("gpushare-workload", "gpushare_workload.cli")):
+        (tmp_path / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "python3").symlink_to(sys.executable)
+    block = re.search(r"^## Without a GPU\n.*?^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert block
+    done = subprocess.run(
+        ["/bin/bash", "-ec", block[1] + "wait $driver || true\n"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    (limits,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert (limits["backend"], limits["observed"]["sms"]) == ("numpy on a simulated GPU", 32)
+    assert (limits["checked"], limits["problems"]) == (["threads"], [])
 
 
 def _help_of(name: str) -> str:

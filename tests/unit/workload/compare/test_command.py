@@ -123,10 +123,11 @@ def test_copies_that_do_not_fit_are_told_as_such_and_end_their_mode(gpu: Path, t
         ("print('no such weights')\nsys.exit(7)\n", r"exited with code 7 after .*\nno such weights"),
         ("os.kill(os.getpid(), signal.SIGSEGV)\n", "was ended by signal 11"),
         ("figure(rate=1)\n", r"exited with code 0 .*: let it run longer, or leave --seconds out"),
+        ("print('done')\n", r"exited with code 0 .* and no line that it printed .* had a figure: does --rate-json"),
         ("time.sleep(600)\n", r"printed no figure within 1.5 s \(--start-timeout\)"),
         ("figure(rate=1)\ntime.sleep(600)\n", r"no line with a rate in a window of \d\.\d s"),
     ],
-    ids=["fails", "crashes", "ends too early", "prints nothing", "prints once"],
+    ids=["fails", "crashes", "ends too early", "prints no figure", "prints nothing", "prints once"],
 )
 def test_a_program_that_fails_alone_is_an_error_with_its_last_lines(
     gpu: Path, tmp_path: Path, script: Write, text: str, words: str

@@ -20,7 +20,7 @@ compared with NumPy, and the sums of all forms with each other. All take turns, 
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
@@ -121,11 +121,15 @@ def run(
                 )
                 if not np.allclose(alone_results[:, 0], others[:, 0], rtol=1e-6):
                     raise WrongError(f"{name}: the pipeline's sums differ from those of one process")
-                gain = alone["wall_seconds"] / staged["wall_seconds"]
-                piped.setdefault(form, []).append({**staged, "times_as_fast": gain})
+                piped.setdefault(form, []).append({**staged, "times_as_fast": gain(alone, staged)})
         events.emit("measured", **summarised(serial))
         for (copies, *_), runs in piped.items():
             events.emit("measured", copies=copies, cores=len(os.sched_getaffinity(0)), **summarised(runs))
+
+
+def gain(alone: Mapping[str, Any], staged: Mapping[str, Any]) -> float | None:
+    """How many times as fast the stages are as one process; None where no time is a GPU's. Pure."""
+    return float(alone["wall_seconds"] / staged["wall_seconds"]) if staged["timed"] else None
 
 
 def _serial(plan: ChunkPlan, arguments: argparse.Namespace, stop: Stop) -> Run:

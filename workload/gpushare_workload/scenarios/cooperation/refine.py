@@ -2,8 +2,7 @@
 
 Commonly claimed: the processes should share a Manager().list(), or pass CUDA arrays to each other. A Manager's list
 pickles each row into a third process and out of it. CUDA IPC passes CUDA arrays, but only within one PID namespace:
-between two pods it fails with error 201 (measured on an H200). Host memory that all processes share works everywhere,
-at the cost of two copies.
+between two pods it fails. Host memory that all processes share works everywhere, at the cost of two copies.
 
 What runs: Jacobi's method on a 2-D Poisson problem with a known answer. Its rows are split over processes, which
 exchange their edge rows after each sweep in one of these three ways. Every few sweeps the parent checks the largest
@@ -11,10 +10,9 @@ change, and ends the run when it is below the tolerance. Each way must take as m
 same values, and come as near to the exact answer as the method promises.
 
 Measured: the time of one sweep, for each way, and how many times as fast it is as one process. A small grid gains
-nothing by being split: each sweep waits for the exchange (on an H200, 64 × 64 points on two processes: 333 µs by the
-list, 150 through host memory, 122 by CUDA IPC, and 79 in one process). A large one gains where one process may not use
-the whole GPU: processes that are capped at 25 % of its SMs have 50 % together. Without a GPU the third way is left out,
-unless it is requested.
+nothing by being split: each sweep waits for the exchange. A large one gains where one process may not use the whole
+GPU: two that are capped have twice the cap together. Without a GPU the third way is left out, unless it is requested.
+The figures are in measurements/pages/kernels.md, under Scenarios.
 """
 
 import argparse
@@ -130,7 +128,7 @@ def _emit(
         {
             "wall_seconds": run.seconds,
             "microseconds_per_sweep": run.seconds / run.sweeps * 1e6,
-            "times_as_fast": reference.seconds / run.seconds,
+            "times_as_fast": reference.seconds / run.seconds if run.identity["timed"] else None,
             "gpu_busy_percent": run.busy_percent,
         }
         for run, reference in zip(runs, alone, strict=True)
