@@ -185,7 +185,7 @@ def _gain(part: Part, folder: Path) -> Gain | None:
         tried for tried in candidates if tried[0].case == row.case and (tried[0].runs > 1 or tried[2] is comparison)
     ]
     busy = [entry.busy_percent for entry in comparison.rows if entry.case.mode is TrialMode.ALONE]
-    alone = [_alone(entry, whole) for entry, _, whole in alike]
+    alone = [steady_gain(entry, whole) for entry, _, whole in alike]
     return Gain(
         title=part.title,
         busy=tuple(percent.median for percent in busy if percent),
@@ -211,7 +211,7 @@ def _of_all(machines: Sequence[Spread]) -> Spread:
     )
 
 
-def _alone(row: TrialRow, comparison: Comparison) -> Spread | None:
+def steady_gain(row: TrialRow, comparison: Comparison) -> Spread | None:
     """What the copies of `row` did in multiples of one alone; None: that one was slow in some windows."""
     slow = slow_alone(comparison.rows) or is_above(row) or _varies_alone(comparison.rows)
     return None if slow else row.gain
