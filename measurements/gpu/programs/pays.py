@@ -9,11 +9,12 @@ nobody measured, it says so.
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpushare.kubectl.rules.trial.cases import MORE, CaseOutcome, TrialCase, TrialMode
+from gpushare.kubectl.rules.trial.cases import MORE, TrialCase, TrialMode
+from gpushare.kubectl.rules.trial.decision import LONGEST_P99
 from measurements.gpu import ROOT
 from measurements.gpu.programs.compare import PARTS
 from measurements.gpu.programs.figures import PRODUCTS, gpu_of, measured, steady_gain
@@ -21,8 +22,6 @@ from tests.page_tables import filled, head_of, line_of
 
 PAGE, RESULTS = ROOT / "docs/does-it-pay.md", ROOT / "measurements/results"
 NOT_MEASURED, VARIED = "not measured", "one alone varied"
-TWICE = 2.0
-"""The p99 that a service may have, as a multiple of that of one alone."""
 GPUS = 8
 
 
@@ -58,7 +57,8 @@ class HostFigures:
     """What so many copies under MPS, without caps, did on one host. None where it cannot be said.
 
     `gain`: their work in multiples of one alone; `slices`: of as many in time slices; `slowest`: the speed of the
-    slowest copy as a part of one alone; `p99`: of the steps of all copies, in multiples of one alone.
+    slowest copy as a part of one alone; `p99`: of the copy that waits longest, where the file has it, else of all
+    copies together, in multiples of one alone.
     """
 
     copies: int
@@ -80,8 +80,8 @@ def host_figures(part: str, results: Path = RESULTS) -> list[HostFigures]:
             row.runs,
             steady.median if (steady := steady_gain(row, comparison)) else None,
             row.of_slices.median if row.of_slices else None,
-            _slowest(row.case, comparison.record.outcomes) if steady else None,
-            _p99(row.case, comparison.record.outcomes) if steady else None,
+            row.slowest.median if steady and row.slowest else None,
+            row.p99_times.median if steady and row.p99_times else None,
         )
         for product in PRODUCTS
         for comparison in measured(known, results / product).values()
@@ -90,41 +90,9 @@ def host_figures(part: str, results: Path = RESULTS) -> list[HostFigures]:
     ]
 
 
-def _of_repeats(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> Iterator[tuple[CaseOutcome, CaseOutcome]]:
-    """Each run of a case with the run of one alone in the same repeat."""
-    alone = {outcome.repeat: outcome for outcome in outcomes if outcome.case.mode is TrialMode.ALONE}
-    return (
-        (outcome, alone[outcome.repeat])
-        for outcome in outcomes
-        if outcome.case == case and outcome.windows and outcome.repeat in alone
-    )
-
-
-def _slowest(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> float | None:
-    """The median over windows of the rate of the slowest copy, in parts of the rate alone."""
-    parts = [
-        min(window.rates[0]) / other.rates[0][0]
-        for outcome, alone in _of_repeats(case, outcomes)
-        for window in outcome.windows
-        for other in alone.windows
-    ]
-    return statistics.median(parts) if parts else None
-
-
-def _p99(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> float | None:
-    multiples = [
-        window.p99_ms[0] / other.p99_ms[0]
-        for outcome, alone in _of_repeats(case, outcomes)
-        for window in outcome.windows
-        for other in alone.windows
-        if window.p99_ms[0] and other.p99_ms[0]
-    ]
-    return statistics.median(multiples) if multiples else None
-
-
 def copies_that_share(figures: Sequence[HostFigures], waited_for: bool) -> int:
-    """How many copies share a GPU. Where somebody waits: the most, up to which the p99 on every host is at most TWICE
-    that of one alone. Else the fewest that come within MORE of the most work. 1 where none do.
+    """How many copies share a GPU. Where somebody waits: the most, up to which the p99 on every host is at most
+    LONGEST_P99 times that of one alone. Else the fewest that come within MORE of the most work. 1 where none do.
     """
     by_copies: dict[int, list[HostFigures]] = {}
     for host in sorted(figures, key=lambda host: host.copies):
@@ -136,7 +104,7 @@ def copies_that_share(figures: Sequence[HostFigures], waited_for: bool) -> int:
         return min((copies for copies, work in works.items() if work * MORE >= best), default=1)
     most = 1
     for copies, hosts in by_copies.items():
-        if any(host.p99 is None or host.p99 > TWICE for host in hosts):
+        if any(host.p99 is None or host.p99 > LONGEST_P99 for host in hosts):
             break
         most = copies
     return most
