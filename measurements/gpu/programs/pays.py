@@ -9,7 +9,7 @@ nobody measured, it says so.
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,29 +27,33 @@ GPUS = 8
 
 @dataclass(frozen=True, slots=True)
 class ProgramClass:
-    """A row. `part`: of `measurements.gpu.programs.compare`; empty: nobody measured it. `waited_for`: somebody waits
-    for each step, so its p99 decides how many copies share; else the work alone does.
+    """A row. `part`: of `measurements.gpu.programs.compare`. `waited_for`: somebody waits for each step, so its p99
+    decides how many copies share; else the work alone does. `batched`: the part of one process that batches the same
+    work.
     """
 
     title: str
     part: str
     waited_for: bool = False
+    batched: str = ""
 
 
 CLASSES = (
-    ProgramClass("Detection, eager: YOLOS-small, 1 image", "yolos", waited_for=True),
-    ProgramClass("Embedding, a graph: BERT-base, 1 text", "", waited_for=True),
-    ProgramClass("Embedding, eager: BERT-base, 16 texts", "bert", waited_for=True),
-    ProgramClass("Vision in batches: ResNet-50, 8 images", "resnet-infer", waited_for=True),
+    ProgramClass("Detection, eager: YOLOS-small, 1 image", "yolos", waited_for=True, batched="batched-yolos"),
+    ProgramClass("Embedding, a graph: BERT-base, 1 text", "bert-graph", waited_for=True, batched="batched-bert"),
+    ProgramClass("Embedding, eager: BERT-base, 16 texts", "bert", waited_for=True, batched="batched-bert"),
+    ProgramClass(
+        "Vision in batches: ResNet-50, 8 images", "resnet-infer", waited_for=True, batched="batched-resnet-infer"
+    ),
     ProgramClass("Decoding, a graph: GPT, 355 million", "decode-medium", waited_for=True),
     ProgramClass("Decoding, a graph: GPT, 1.3 billion", "decode-1.3b", waited_for=True),
     ProgramClass("Training: ResNet-50, batch 32", "resnet-train"),
-    ProgramClass("Training: GPT", ""),
+    ProgramClass("Training: GPT, 355 million", "gpt-train"),
     ProgramClass("k-means, 500,000 points", "kmeans"),
     ProgramClass("A training step in JAX", "jax-train"),
     ProgramClass("Image preparation, half on the CPU", "preprocess"),
 )
-"""Ten classes, chosen before anything of this page was measured; embedding has a second row for what was."""
+"""Ten classes, chosen by kind; embedding has a second row for what was measured first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class HostFigures:
 
     `gain`: their work in multiples of one alone; `slices`: of as many in time slices; `slowest`: the speed of the
     slowest copy as a part of one alone; `p99`: of the copy that waits longest, where the file has it, else of all
-    copies together, in multiples of one alone.
+    copies together, in multiples of one alone; `rate`: of all copies together, per second.
     """
 
     copies: int
@@ -68,6 +72,7 @@ class HostFigures:
     slices: float | None
     slowest: float | None
     p99: float | None
+    rate: float = 0.0
 
 
 def host_figures(part: str, results: Path = RESULTS) -> list[HostFigures]:
@@ -82,12 +87,26 @@ def host_figures(part: str, results: Path = RESULTS) -> list[HostFigures]:
             row.of_slices.median if row.of_slices else None,
             row.slowest.median if steady and row.slowest else None,
             row.p99_times.median if steady and row.p99_times else None,
+            row.rates[0].median if row.rates[0] else 0.0,
         )
         for product in PRODUCTS
         for comparison in measured(known, results / product).values()
         for row in comparison.rows
         if row.case.mode is TrialMode.MPS and len(row.case.copies) == 1
     ]
+
+
+def batched_rates(part: str, results: Path = RESULTS) -> dict[str, float]:
+    """The rate per second of one process that batches, by the UUID of its GPU; empty where nobody measured it."""
+    return {
+        gpu_of(comparison): row.rates[0].median
+        for known in PARTS
+        if known.name == part
+        for product in PRODUCTS
+        for comparison in measured(known, results / product).values()
+        for row in comparison.rows
+        if row.case.mode is TrialMode.ALONE and row.rates[0]
+    }
 
 
 def copies_that_share(figures: Sequence[HostFigures], waited_for: bool) -> int:
@@ -135,6 +154,12 @@ def _gain_cell(hosts: Sequence[HostFigures], value: str) -> str:
     return _cell([host for host, _ in known], [figure for _, figure in known])
 
 
+def batched_cell(hosts: Sequence[HostFigures], batched: Mapping[str, float]) -> str:
+    """The work of copies in multiples of one process that batches, on the GPUs that ran both."""
+    both = [host for host in hosts if host.host in batched]
+    return _cell(both, [host.rate / batched[host.host] for host in both]) if both else NOT_MEASURED
+
+
 def work_table(results: Path = RESULTS) -> str:
     """What four, and seven or eight copies do, against one alone, time slices, and one process that batches."""
     lines = list(
@@ -144,10 +169,10 @@ def work_table(results: Path = RESULTS) -> str:
         )
     )  # fmt: skip
     for row in CLASSES:
-        figures = host_figures(row.part, results) if row.part else []
+        figures = host_figures(row.part, results)
         most = _of(figures, 7, 8)
         cells = (_gain_cell(_of(figures, 4), "gain"), _gain_cell(most, "gain"), _gain_cell(most, "slices"))
-        lines.append(line_of(row.title, *cells, NOT_MEASURED))
+        lines.append(line_of(row.title, *cells, batched_cell(most, batched_rates(row.batched, results))))
     return "\n".join(lines)
 
 
@@ -160,7 +185,7 @@ def saved_table(results: Path = RESULTS) -> str:
         )
     )  # fmt: skip
     for row in CLASSES:
-        figures = host_figures(row.part, results) if row.part else []
+        figures = host_figures(row.part, results)
         copies = copies_that_share(figures, row.waited_for)
         hosts = [host for host in _of(figures, copies) if host.gain is not None]
         if not hosts:

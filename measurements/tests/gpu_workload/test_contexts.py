@@ -24,7 +24,7 @@ def forked(first: str, touch: str = TOUCH) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("driver")
-def test_a_child_forked_after_a_context_gets_error_3_and_its_parent_goes_on(daemon: Callable[..., Any]) -> None:
+def test_a_child_forked_after_a_context_gets_error_3(daemon: Callable[..., Any]) -> None:
     daemon()
     said = forked("touch()")
     assert "cudaErrorInitializationError (3)" in said["child"]

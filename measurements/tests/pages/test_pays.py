@@ -55,6 +55,12 @@ def test_the_gpus_saved_are_those_that_the_rest_does_without(divisor: float, gpu
     assert pays.saved(divisor) == gpus
 
 
+def test_copies_are_held_against_a_batching_process_of_their_own_gpu() -> None:
+    hosts = [HostFigures(8, gpu, 1, 2.0, None, 0.5, None, rate) for gpu, rate in (("a", 300.0), ("b", 90.0))]
+    assert pays.batched_cell(hosts, {"a": 600.0, "c": 1.0}) == "0.5 (1 GPU, 1 run)"
+    assert pays.batched_cell(hosts, {}) == "not measured"
+
+
 def row(table: str, title: str) -> list[str]:
     """The cells of the line of a class in a table of the page."""
     body = re.search(rf"<!-- {table}: .*?-->\n(.*?)<!-- end", PAGE, re.DOTALL)

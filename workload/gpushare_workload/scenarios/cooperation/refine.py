@@ -25,6 +25,7 @@ from gpushare_workload.backend.interface import UnsupportedError
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.scenarios.progress import progress
 from gpushare_workload.scenarios.repeats import summarised
 from gpushare_workload.solver.halos import HaloTransport
 from gpushare_workload.solver.jacobi import JacobiResult, JacobiSettings, refine
@@ -68,21 +69,24 @@ def run(
     transports = list(arguments.halos or HaloTransport)
     single: list[JacobiResult] = []
     several: dict[HaloTransport, list[JacobiResult]] = {transport: [] for transport in transports}
-    for _ in range(arguments.repeats):
-        single.append(refine(alone, stop))
-        _check_converged(alone, single[-1])
-        for transport in list(transports):
-            stop.check()
-            settings = replace(alone, parts=arguments.processes, transport=transport)
-            try:
-                several[transport].append(refine(settings, stop))
-            except UnsupportedError as error:
-                if arguments.halos:
-                    raise
-                events.emit("left-out", halos=transport, reason=str(error))
-                transports.remove(transport)
-                continue
-            _check_same(settings, several[transport][-1], single[-1])
+    with progress(arguments.repeats * (1 + len(transports)), NAME) as advance:
+        for _ in range(arguments.repeats):
+            single.append(refine(alone, stop))
+            advance(1)
+            _check_converged(alone, single[-1])
+            for transport in list(transports):
+                stop.check()
+                settings = replace(alone, parts=arguments.processes, transport=transport)
+                try:
+                    several[transport].append(refine(settings, stop))
+                except UnsupportedError as error:
+                    if arguments.halos:
+                        raise
+                    events.emit("left-out", halos=transport, reason=str(error))
+                    transports.remove(transport)
+                    continue
+                advance(1)
+                _check_same(settings, several[transport][-1], single[-1])
     _emit(events, alone, single, single)
     for transport in transports:
         _emit(events, replace(alone, parts=arguments.processes, transport=transport), several[transport], single)
