@@ -17,12 +17,14 @@ from gpushare.kubectl.rules.trial.printed import (
     note_of_ends,
     note_of_latency,
 )
+from gpushare.kubectl.rules.trial.protect import RATE_VARIABLE
 from gpushare_workload.compare.options import CompareRequest
 from gpushare_workload.events import WrongError, say
 from gpushare_workload.gpus.monitor import GpuMonitor
 from gpushare_workload.gpus.utilisation import GpuSampler
 from gpushare_workload.mps.daemon import OwnDaemon
 from gpushare_workload.mps.listed import lasting, without_strangers, wrong_copies
+from gpushare_workload.mps.modes import limited
 from gpushare_workload.processes.copies import Copy, CopyGroup
 from gpushare_workload.processes.stopping import Stop
 
@@ -41,14 +43,17 @@ class CaseRunner:
     monitor: GpuMonitor
     stop: Stop
 
-    def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
-        """Raises StoppedError, ControlError, WrongError for copies in another mode, ValueError for no such program."""
+    def run_case(self, case: TrialCase, repeat: int, rate: float | None = None) -> CaseOutcome:
+        """`rate`: what the first program is to be asked; None: nothing is said. Raises StoppedError, ControlError,
+        WrongError for copies in another mode, ValueError for no such program.
+        """
         sampler = GpuSampler.of(self.monitor)
         began, threads = time.monotonic(), self._threads(case)
         with self.daemon.ready_for(threads) as environment, CopyGroup(self.request.printed, self.stop) as group:
             for program, count in enumerate(case.copies):
                 for _ in range(count):
-                    group.start(program, self.request.programs[program], {**os.environ, **environment})
+                    own = _own_variables(case, program, rate)
+                    group.start(program, self.request.programs[program], {**os.environ, **environment, **own})
             try:
                 windows, notes = self._measure(case, group, sampler)
             except CaseEnded as ended:
@@ -147,6 +152,14 @@ class CaseRunner:
 
         if wrong := lasting(problem, self.stop.wait):
             raise WrongError(wrong)
+
+
+def _own_variables(case: TrialCase, program: int, rate: float | None) -> dict[str, str]:
+    """The rate of a service, and the cap of the job beside it."""
+    if program == 0:
+        asked = rate if case.mode is not TrialMode.CAPACITY else None
+        return {} if asked is None else {RATE_VARIABLE: f"{asked:.6g}"}
+    return limited(case.way.percent) if case.way else {}
 
 
 def _started(copy: Copy) -> bool:

@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from gpushare.kube.resources import KubeError
-from gpushare.kubectl.rules.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, WindowFigures
+from gpushare.kubectl.rules.trial.apply import annotated, annotations_of
+from gpushare.kubectl.rules.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.printed import (
     CopyFigures,
@@ -27,6 +28,7 @@ from gpushare.kubectl.rules.trial.printed import (
     note_of_ends,
     note_of_latency,
 )
+from gpushare.kubectl.rules.trial.protect import RATE_VARIABLE
 from gpushare.kubectl.trial.manifest import LABEL, job_name, job_of
 from gpushare.kubectl.trial.pods import JOB_LABEL, CopyPod, read_log, tail_of
 from gpushare.kubectl.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
@@ -80,6 +82,8 @@ class TrialRequest:
     name: str
     printed: PrintedFigures
     times: RunTimes
+    classes: bool = False
+    """The share has classes, and a service is to be protected in it."""
 
     def told(self, program: int) -> str:
         """One of several programs, such as `program 2 (train.yaml)`; empty if there is one."""
@@ -105,13 +109,15 @@ class ClusterRunner:
         self._number = 0
         self._left: list[str] = []
 
-    def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
-        """Raises what kubectl raises; the Jobs are deleted all the same."""
+    def run_case(self, case: TrialCase, repeat: int, rate: float | None = None) -> CaseOutcome:
+        """`rate`: what the service of a pair is to be asked; None: nothing is said. Raises what kubectl raises; the
+        Jobs are deleted all the same.
+        """
         if self._left:
             reason = f"{', '.join(self._left)} of the case before had not ended {GONE_SECONDS:g} s after the deletion"
             return CaseOutcome(case, repeat, Ending.FAILED, reason=reason)
         usage = UsageSampler(self._usage, self._request.namespace)
-        with self._jobs(case) as jobs:
+        with self._jobs(case, rate) as jobs:
             try:
                 windows, notes = self._measure(jobs, case, usage)
             except CaseEnded as ended:
@@ -135,20 +141,33 @@ class ClusterRunner:
         self._left = [f"pod {pod['metadata']['name']}" for pod in left]
 
     @contextmanager
-    def _jobs(self, case: TrialCase) -> Iterator[Jobs]:
+    def _jobs(self, case: TrialCase, rate: float | None) -> Iterator[Jobs]:
         request, jobs = self._request, Jobs()
         seconds = int(2 * request.times.start + request.times.warmup + request.times.measured + 60)
         try:
             for program, copies in enumerate(case.copies):
                 if copies:
                     self._number += 1
-                    template = request.programs[program].template
+                    template = self._template(case, program, rate)
                     body = job_of(template, request.share, request.name, copies, self._number, seconds)
                     self._run("create", "--filename=-", stdin=json.dumps(body))
                     jobs[job_name(request.name, self._number)] = program
             yield jobs
         finally:
             self.delete_all()
+
+    def _template(self, case: TrialCase, place: int, rate: float | None) -> Object:
+        """The program's, with the class and the cap of the case, and the rate that a service is to be asked."""
+        program = self._request.programs[place]
+        annotations = annotations_of(case.way, place == 0, self._request.classes)
+        if not annotations and rate is None:
+            return program.template
+        template = annotated(program.template, program.container, annotations)
+        if place == 0 and rate is not None and case.mode is not TrialMode.CAPACITY:
+            container = next(each for each in template["spec"]["containers"] if each["name"] == program.container)
+            others = [each for each in container.get("env") or () if each.get("name") != RATE_VARIABLE]
+            container["env"] = [*others, {"name": RATE_VARIABLE, "value": f"{rate:.6g}"}]
+        return template
 
     def _measure(self, jobs: Jobs, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
         request = self._request

@@ -59,7 +59,7 @@ class Interrupted:
     def __init__(self, by: BaseException, cases: int = 1) -> None:
         self.by, self.cases, self.deleted = by, cases, False
 
-    def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
+    def run_case(self, case: TrialCase, repeat: int, rate: float | None = None) -> CaseOutcome:
         if not self.cases:
             raise self.by
         self.cases -= 1

@@ -14,8 +14,8 @@ from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind, client_p
 from gpushare.kubectl.rules.recommend.history import GpuPast, HistorySource, Observed, ShareHistory
 from gpushare.kubectl.rules.recommend.memory import enough_memory, memory_patch, with_default
 from gpushare.kubectl.rules.recommend.sureness import at_most_medium, duration, length, sureness_of, too_short
+from gpushare.kubectl.rules.trial.apply import HEADROOM, memory_for
 from gpushare.kubectl.rules.trial.decision import RULE
-from gpushare.kubectl.rules.trial.share import HEADROOM, memory_for
 
 OFTEN_FULL = 0.05
 """Part of the samples with no free slot, from which on slots are short."""

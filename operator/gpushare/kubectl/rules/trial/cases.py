@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum
 
+from gpushare.kubectl.rules.trial.protect import JobWay, ProtectTerms
 from gpushare.messages.wording import count_of
 
 MOST_COPIES = 48
@@ -24,6 +25,7 @@ MORE = 1.05
 class TrialMode(StrEnum):
     """How copies share the GPU."""
 
+    CAPACITY = "capacity"
     ALONE = "alone"
     SLICES = "time-slicing"
     MPS = "mps"
@@ -36,6 +38,7 @@ class TrialMode(StrEnum):
 
 
 TITLES = {
+    TrialMode.CAPACITY: "alone, without a rate",
     TrialMode.ALONE: "alone",
     TrialMode.SLICES: "in time slices",
     TrialMode.MPS: "under MPS",
@@ -65,10 +68,13 @@ class CaseEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TrialCase:
-    """`copies`: of each program, so one number for copies of one program, and two for a pair."""
+    """`copies`: of each program, so one number for copies of one program, and two for a pair. `way`: how the second of
+    a pair runs beside the first, where that is protected.
+    """
 
     mode: TrialMode
     copies: tuple[int, ...]
+    way: JobWay | None = None
 
     @property
     def total(self) -> int:
@@ -108,13 +114,16 @@ class CaseOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """`copies`: numbers above 1, ascending; not used for several `programs`, which run one of each."""
+    """`copies`: numbers above 1, ascending; not used for several `programs`, which run one of each. `protect`: what the
+    first of two programs is to keep beside the second; None: nothing.
+    """
 
     modes: tuple[TrialMode, ...] = BARE
     copies: tuple[int, ...] = (2, 4, 8)
     programs: int = 1
     repeats: int = 3
     seed: int = 1
+    protect: ProtectTerms | None = None
 
     @classmethod
     def of(
@@ -188,14 +197,24 @@ def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, Tri
     return None
 
 
-def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
-    """One sentence for each number of copies, or mode, that the trial left out or that did not work."""
-    sentences = [
-        f"{counted(outcome.case)} {TITLES[outcome.case.mode]}: {outcome.ending.value}"
+def titled(case: TrialCase) -> str:
+    """How it shares the GPU."""
+    return TITLES[case.mode] + (f", the job {case.way}" if case.way else "")
+
+
+def not_measured(outcomes: Sequence[CaseOutcome]) -> list[str]:
+    """One sentence for each case that did not work."""
+    return [
+        f"{counted(outcome.case)} {titled(outcome.case)}: {outcome.ending.value}"
         f"{f' ({outcome.reason})' if outcome.reason else ''}"
         for outcome in outcomes
         if outcome.ending is not Ending.MEASURED
     ]
+
+
+def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
+    """One sentence for each number of copies, or mode, that the trial left out or that did not work."""
+    sentences = not_measured(outcomes)
     ran = {outcome.case.copies for outcome in outcomes}
     left = [stage[0] for stage in plan.stages()[1:] if stage and stage[0].copies not in ran]
     over = next_run(plan, outcomes) is None  # else it was interrupted, and nothing was left out for a reason
@@ -242,6 +261,8 @@ def alone_windows(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list
     """The windows of each program of the case alone, in the same repeat, the first of each, then the second, and so on.
     Empty where one of them was not measured alone.
     """
+    if outcome.case.mode is TrialMode.CAPACITY:
+        return []
     by_program: dict[int, tuple[WindowFigures, ...]] = {}
     for other in outcomes:
         if other.case.mode is TrialMode.ALONE and other.repeat == outcome.repeat:
@@ -257,5 +278,5 @@ def counted(case: TrialCase) -> str:
     """What runs in a case, such as `4 copies`; of several programs `the pair` or `all 3 programs`, or `program 1`."""
     if len(case.copies) > 1:
         together = "the pair" if len(case.copies) == 2 else f"all {len(case.copies)} programs"
-        return f"program {case.copies.index(1) + 1}" if case.mode is TrialMode.ALONE else together
+        return f"program {case.copies.index(1) + 1}" if case.total == 1 else together
     return "one copy" if case.total == 1 else count_of(case.total, "copy")

@@ -6,7 +6,6 @@ from math import fsum
 from typing import Any
 
 from gpushare.kubectl.rules.trial.cases import (
-    TITLES,
     CaseOutcome,
     Ending,
     TrialCase,
@@ -16,6 +15,7 @@ from gpushare.kubectl.rules.trial.cases import (
     alone_windows,
     gains,
     speeds,
+    titled,
     work,
 )
 from gpushare.kubectl.rules.trial.spread import Spread
@@ -51,8 +51,13 @@ class TrialRow:
 
     def as_json(self) -> dict[str, Any]:
         values = asdict(self)
-        case = values.pop("case")
-        return {"mode": self.case.mode.value, "copies": list(case["copies"]), **values, "ending": self.ending.value}
+        del values["case"]
+        return case_json(self.case) | values | {"ending": self.ending.value}
+
+
+def case_json(case: TrialCase) -> dict[str, Any]:
+    way = {"way": case.way.as_json()} if case.way else {}
+    return {"mode": case.mode.value, "copies": list(case.copies), **way}
 
 
 def rows_of(outcomes: Sequence[CaseOutcome]) -> list[TrialRow]:
@@ -178,7 +183,7 @@ def aligned(lines: Sequence[Sequence[str]], words: int) -> str:
 
 def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
     """The cells below HEAD."""
-    name = ("+".join(map(str, row.case.copies)), TITLES[row.case.mode])
+    name = ("+".join(map(str, row.case.copies)), titled(row.case))
     memory = "–" if row.memory_mib is None else f"{row.memory_mib:,}"
     if not any(row.rates):
         return (*name, row.ending.value, *("–" for _ in range(7)))

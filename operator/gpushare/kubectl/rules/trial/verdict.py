@@ -4,19 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpushare.kubectl.rules.trial.cases import MORE, TITLES, Ending, TrialMode, counted
+from gpushare.kubectl.rules.trial.cases import MORE, Ending, TrialMode, counted, titled
 from gpushare.kubectl.rules.trial.decision import LEAST_OF_MEAN, LONGEST_P99, WORTH, Holds, RuleParts, judge
 from gpushare.kubectl.rules.trial.rows import TrialRow
 from gpushare.kubectl.rules.trial.spread import Spread
+from gpushare.messages.wording import count_of
 
 
 class Answer(StrEnum):
-    """SLOWS: more gets done, and somebody waits too long for it, or gets too little."""
+    """SLOWS: more gets done, and somebody waits too long for it, or gets too little. HOLDS, FAILS: a service's
+    objective beside a job.
+    """
 
     HELPS = "helps"
     SLOWS = "slows"
     NO_GAIN = "no gain"
     UNCLEAR = "unclear"
+    HOLDS = "holds"
+    FAILS = "fails"
     UNTIMED = "untimed"
 
 
@@ -48,7 +53,7 @@ def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
 
 def no_verdict(rows: Sequence[TrialRow]) -> str:
     """Why a program alone says nothing about sharing a GPU, as a clause; empty where each says something."""
-    alone = [row for row in rows if row.case.mode is TrialMode.ALONE]
+    alone = [row for row in rows if row.case.total == 1]
     failed = next((row for row in alone if row.ending is not Ending.MEASURED and not any(row.rates)), None)
     if failed is not None:
         return f"{_which_alone(failed)} did not work ({failed.ending.value})"
@@ -160,9 +165,9 @@ def _told(row: TrialRow) -> str:
     spread = (
         "measured once, so its spread is not known"
         if row.samples == 1
-        else f"{gain.least:.2f} to {gain.largest:.2f} in {_measured(row)}{_more_than_all(row)}"
+        else f"{gain.least:.2f} to {gain.largest:.2f} in {measured_in(row)}{_more_than_all(row)}"
     )
-    what = f"{counted(row.case)} {TITLES[row.case.mode]}"
+    what = f"{counted(row.case)} {titled(row.case)}"
     verb = "does" if len(row.case.copies) == 2 else "do"
     return f"{what} {verb} {_work(row, gain)} ({spread}){_each(row)}, {_p99(row)}"
 
@@ -194,10 +199,10 @@ def _work(row: TrialRow, gain: Spread) -> str:
     return f"{gain.median:.2f} times the work of one alone"
 
 
-def _measured(row: TrialRow) -> str:
+def measured_in(row: TrialRow) -> str:
     """Whether the spread is of windows or of runs. Windows of one run lie closer together than runs."""
     if row.samples == row.runs:
-        return f"{row.runs} runs"
+        return count_of(row.runs, "run")
     return f"{row.samples} windows of {'one run' if row.runs == 1 else f'{row.runs} runs'}"
 
 
@@ -216,7 +221,7 @@ def slow_alone(rows: Sequence[TrialRow]) -> str:
         return ""
     row, gain = max(over, key=lambda candidate: candidate[1].median / candidate[0].case.total)
     return (
-        f"{counted(row.case)} {TITLES[row.case.mode]} did {_work(row, gain)}, and sharing brings {row.case.total} at "
+        f"{counted(row.case)} {titled(row.case)} did {_work(row, gain)}, and sharing brings {row.case.total} at "
         f"most: what ran alone was slower than beside others, so every figure against it is too large"
         f"{_beside_slices(rows)}. "
         "Measure again on a quiet host"
@@ -235,7 +240,7 @@ def _beside_slices(rows: Sequence[TrialRow]) -> str:
     if not known:
         return ""
     row, ratio = max(known, key=lambda candidate: candidate[0].case.total)
-    return f". {counted(row.case)} {TITLES[row.case.mode]} did {ratio.text()} times the work of time slices"
+    return f". {counted(row.case)} {titled(row.case)} did {ratio.text()} times the work of time slices"
 
 
 def _which_alone(row: TrialRow) -> str:
@@ -250,4 +255,4 @@ def _nothing(shared: Sequence[TrialRow]) -> str:
         return f"{counted(first.case)} {'does' if len(first.case.copies) == 2 else 'do'} not fit into the GPU's memory"
     if first.ending is Ending.NO_ROOM:
         return f"the share has no room for {counted(first.case)}"
-    return f"{counted(first.case)} {TITLES[first.case.mode]} did not work"
+    return f"{counted(first.case)} {titled(first.case)} did not work"

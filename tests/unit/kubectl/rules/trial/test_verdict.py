@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
+from gpushare.kubectl.rules.trial.apply import share_of
 from gpushare.kubectl.rules.trial.cases import BARE, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
 from gpushare.kubectl.rules.trial.rows import rows_of, table_of
-from gpushare.kubectl.rules.trial.share import share_of
 from gpushare.kubectl.rules.trial.verdict import Answer, verdict_of
 from tests.unit.kubectl.rules.trial.made_up import ALONE, case, curve, failed, measured
 
