@@ -125,9 +125,10 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     (share,) = read(GpuShare, [share_for(cluster, args.share, plan.fewest)])
     timed = not any((node.get("status") or {}).get("simulated") for node in installed(cluster.items(GPU_NODES)))
     namespace = args.namespace or cluster.namespace().result()
-    plan = replace(plan, protect=bounded(terms, share)) if terms else plan
-    classes = terms is not None and share.classes is not None
-    request = TrialRequest(programs, args.share, namespace, secrets.token_hex(3), printed, times, classes)
+    terms = bounded(terms, share) if terms else None
+    plan, classes = replace(plan, protect=terms), terms is not None and share.classes is not None
+    gives_way = terms is not None and bool(terms.best_effort)
+    request = TrialRequest(programs, args.share, namespace, secrets.token_hex(3), printed, times, classes, gives_way)
     for program in programs:
         if not asks_for_gpu(program.template):
             _tell(f"{program.name} asks for no GPU: its container {program.container} gets the slot")

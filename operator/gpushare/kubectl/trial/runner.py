@@ -83,7 +83,9 @@ class TrialRequest:
     printed: PrintedFigures
     times: RunTimes
     classes: bool = False
-    """The share has classes, and a service is to be protected in it."""
+    """The share has classes, and what a service keeps is searched for."""
+    gives_way: bool = False
+    """The job may be best effort there, and the service Protected."""
 
     def told(self, program: int) -> str:
         """One of several programs, such as `program 2 (train.yaml)`; empty if there is one."""
@@ -159,7 +161,7 @@ class ClusterRunner:
     def _template(self, case: TrialCase, place: int, rate: float | None) -> Object:
         """The program's, with the class and the cap of the case, and the rate that a service is to be asked."""
         program = self._request.programs[place]
-        annotations = annotations_of(case.way, place == 0, self._request.classes)
+        annotations = annotations_of(case.way, place == 0, self._request.classes, self._request.gives_way)
         if not annotations and rate is None:
             return program.template
         template = annotated(program.template, program.container, annotations)

@@ -15,6 +15,7 @@ from gpushare.kubectl.output.report import Sentences, Table
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
+from gpushare.kubectl.rules.trial.protect import JobWay
 from gpushare.kubectl.rules.trial.records import TrialRecord
 from gpushare.kubectl.trial.command import report_of
 from gpushare.kubectl.trial.manifest import LABEL
@@ -70,6 +71,8 @@ class FakeKubectl:
     rises: float = 0.0
     refused: str = ""
     jobs: dict[str, FakeJob] = field(default_factory=dict)
+    templates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the pods that were made, by the name of their container."""
     calls: list[str] = field(default_factory=list)
     since: list[float] = field(default_factory=list)
     deadline: int = 0
@@ -92,6 +95,7 @@ class FakeKubectl:
         assert all(other.began == self.now for other in self.jobs.values()), "the Job before is not deleted"
         assert job["metadata"]["name"] not in self.jobs
         (container,) = job["spec"]["template"]["spec"]["containers"]
+        self.templates[container["name"]] = job["spec"]["template"]
         self.jobs[job["metadata"]["name"]] = FakeJob(self.now, job["spec"]["parallelism"], container["name"])
         self.deadline = job["spec"]["activeDeadlineSeconds"]
         return ""
@@ -408,6 +412,51 @@ def test_an_interruption_deletes_the_jobs() -> None:
         ClusterRunner(request, kubectl, FakeAgent(kubectl), lambda: 0.0, interrupted).run_case(PAIR, 0)
     assert kubectl.calls.count("create") == 2
     assert kubectl.jobs == {}
+
+
+CLASS, THREADS, BESIDE = (f"gpushare.dev/{name}" for name in ("class", "threads", "threads-beside-protected"))
+
+
+@pytest.mark.parametrize(
+    ("case", "gives_way", "service", "job", "asked"),
+    [
+        (TrialCase(TrialMode.CAPACITY, (1, 0)), True, {CLASS: "Protected"}, None, None),
+        (FIRST, True, {CLASS: "Protected"}, None, "40"),
+        (FIRST, False, {CLASS: "Normal"}, None, "40"),
+        (SECOND, True, None, {CLASS: "Normal"}, None),
+        (
+            TrialCase(TrialMode.SLOTS, (1, 1), JobWay(False, 25)),
+            True,
+            {CLASS: "Normal"},
+            {CLASS: "Normal", THREADS: "25"},
+            "40",
+        ),
+        (
+            TrialCase(TrialMode.SLOTS, (1, 1), JobWay(True, 50)),
+            True,
+            {CLASS: "Protected"},
+            {CLASS: "BestEffort", BESIDE: "50"},
+            "40",
+        ),
+    ],
+    ids=["what it can do", "alone", "alone without a class", "the job alone", "a cap", "giving way"],
+)
+def test_a_service_and_its_job_run_as_the_case_says(
+    case: TrialCase, gives_way: bool, service: dict[str, str] | None, job: dict[str, str] | None, asked: str | None
+) -> None:
+    kubectl = FakeKubectl()
+    request = TrialRequest(
+        (APP, TRAIN), "inference", "team", "ab12", PRINTED, RunTimes(1.0, 4.0, 30.0), classes=True, gives_way=gives_way
+    )
+    ran = ClusterRunner(request, kubectl, FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep)
+    assert ran.run_case(case, 0, 40.0).ending is Ending.MEASURED
+    made = kubectl.templates
+    found = {name: made[name]["metadata"].get("annotations") if name in made else None for name in ("app", "train")}
+    assert found == {"app": service, "train": job}
+    environment = [each.get("env", []) for name in made for each in made[name]["spec"]["containers"]]
+    assert environment[0] == ([{"name": "OFFERED_RATE", "value": asked}] if asked else [])
+    assert not any(environment[1:])
+    assert APP.template == {"metadata": {}, "spec": {"containers": [{"name": "app"}]}}
 
 
 def ran(kubectl: FakeKubectl, plan: TrialPlan, rate: Callable[[TrialCase], float]) -> list[CaseOutcome]:

@@ -121,12 +121,12 @@ def with_class(share: Mapping[str, Any], way: JobWay, namespace: str) -> dict[st
     return changed
 
 
-def annotations_of(way: JobWay | None, service: bool, classes: bool) -> dict[str, str]:
-    """Of the pod of the service, or of the job, that runs so. `way` None: it runs alone. `classes`: the share has them,
-    so that every pod names its own.
+def annotations_of(way: JobWay | None, service: bool, classes: bool, gives_way: bool = False) -> dict[str, str]:
+    """Of the pod of the service, or of the job, that runs so. `way` None: it runs alone, a service as one to which a
+    job may give way, where it may. `classes`: the share has them, so that every pod names its own.
     """
     if service:
-        protected = way.best_effort if way else classes
+        protected = way.best_effort if way else gives_way
         if protected or classes:
             return {names.ANNOTATION_CLASS: (ClientClass.PROTECTED if protected else ClientClass.NORMAL).value}
         return {}

@@ -1,4 +1,4 @@
-"""The search for what may run beside a service: it finds the most that holds, and never answers what it has not seen."""
+"""The search for what may run beside a service: it finds the most that holds, and answers what it has seen alone."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,7 +64,7 @@ def ways(outcomes: list[CaseOutcome]) -> list[str]:
     return [f"{'B' if way.best_effort else 'N'}{way.percent}" for one in outcomes if (way := one.case.way)]
 
 
-def test_a_service_that_needs_nothing_gets_a_normal_neighbour_without_a_cap() -> None:
+def test_a_service_that_needs_nothing_gets_a_neighbour_without_a_cap() -> None:
     outcomes, verdict, held = searched(cluster(lambda way: 10.0), plan())
     assert ways(outcomes) == ["N100"]
     assert (verdict.answer, held) == (Answer.HOLDS, [JobWay(False, 100)])
@@ -74,7 +74,7 @@ def test_a_service_that_needs_nothing_gets_a_normal_neighbour_without_a_cap() ->
     )
 
 
-def test_of_two_classes_that_hold_the_one_that_leaves_the_job_more_is_chosen() -> None:
+def test_of_two_classes_that_hold_the_better_for_the_job_is_chosen() -> None:
     """A cap of 25 % leaves the job 25 %, giving way with 75 % leaves it 37.5 %."""
     outcomes, verdict, held = searched(
         cluster(lambda way: 0.25 * way.percent if way.best_effort else 0.7 * way.percent), plan()
@@ -90,7 +90,7 @@ def test_of_two_classes_that_hold_the_one_that_leaves_the_job_more_is_chosen() -
 
 
 def test_a_service_that_nothing_protects_is_to_have_a_gpu_of_its_own() -> None:
-    outcomes, verdict, held = searched(cluster(lambda way: 1000.0), plan(replace(TERMS, best_effort=0)))
+    _, verdict, held = searched(cluster(lambda way: 1000.0), plan(replace(TERMS, best_effort=0)))
     assert (verdict.answer, verdict.best, held) == (Answer.FAILS, None, [])
     assert "give one of the two a GPU of its own. Whether it holds where the job gives way was not tried" in (
         verdict.sentence
