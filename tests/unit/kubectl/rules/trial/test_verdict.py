@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.kubectl.rules.trial.apply import share_of
 from gpushare.kubectl.rules.trial.cases import BARE, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
+from gpushare.kubectl.rules.trial.printed import CopyFigures, window_of
 from gpushare.kubectl.rules.trial.rows import rows_of, table_of
 from gpushare.kubectl.rules.trial.verdict import Answer, verdict_of
 from tests.unit.kubectl.rules.trial.made_up import ALONE, case, curve, failed, measured
@@ -210,6 +211,16 @@ def test_a_program_that_never_used_the_gpu_gets_no_verdict(alone: list[CaseOutco
     verdict = verdict_of(rows_of([*alone, measured(case(MPS, *(4 // len(alone),) * len(alone)), 95.0)]), timed)
     assert (verdict.answer, verdict.best) == (Answer.UNCLEAR, None)
     assert verdict.sentence.startswith(f"No verdict: {who} never used the GPU: ")
+
+
+def test_the_p99_is_that_of_the_copy_that_waits_longest() -> None:
+    """Together their p99 is 5 ms, for the one that waits has few requests."""
+    window = window_of([[CopyFigures(70.0, (5.0,) * 1000), CopyFigures(70.0, (12.0,) * 5)]])
+    assert (window.p99_ms, window.worst_p99_ms) == ((5.0,), (12.0,))
+    two = CaseOutcome(case(MPS, 2), 0, Ending.MEASURED, (window,))
+    verdict = verdict_of(rows_of([measured(ALONE, 100.0, p99=5.0), two]), timed=True)
+    assert verdict.answer is Answer.SLOWS
+    assert "p99 2.40 times that alone" in verdict.sentence
 
 
 def test_copies_that_pass_the_rule_go_before_more_that_wait_too_long() -> None:
