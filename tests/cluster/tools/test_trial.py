@@ -15,8 +15,9 @@ from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 
 PROGRAM = (
-    "import json, os, time\n"
+    "import json, os, signal, sys, time\n"
     "from gpushare.simulation.client import SimulatedContext\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n"
     "context = SimulatedContext.create()\n"
     "while True:\n"
     "    print(json.dumps({'rate': context.sms, 'ms': [2.0]}), flush=True)\n"

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.kubectl.rules.trial.apply import yaml_lines
 from gpushare.kubectl.rules.trial.cases import BARE, CaseOutcome, TrialMode, TrialPlan
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.records import TrialRecord
 from gpushare_workload.reporting.figures.comparison import draw, save
-from gpushare_workload.results.comparison import APPLY, Comparison, read, titled, yaml_lines
+from gpushare_workload.results.comparison import APPLY, Comparison, read, titled
 from localcluster.paths import REPOSITORY
 from tests.unit.kubectl.rules.trial.made_up import ALONE, case, failed, measured
 
