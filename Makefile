@@ -244,7 +244,7 @@ upgrade-test: venv cluster-build ## from the release before to this one, halfway
 	@$(BIN)/python -m pytest tests/cluster/upgrade -v --upgrade $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: alerts-test
-alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
+alerts-test: venv ## the chart's rules in Prometheus' own rule engine, and a week of charges (builds Prometheus and Helm once)
 	@$(BIN)/python -m pytest tests/alerts -v
 
 .PHONY: recommend-test

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare
+from gpushare.kube.resources import GPU_NODES, GPU_SHARES
 from gpushare.kubectl.rules.recommend.advice import patched
 from tests.prometheus.week import GPU_MIB, SHARES, gpu_node, shares
+from tests.unit.kubectl import stand_in
 
 SECONDS = 300
 
@@ -22,15 +24,9 @@ SECONDS = 300
 @pytest.fixture
 def ask(prometheus: str, tmp_path: Path) -> Any:
     """Runs the program with these arguments and the stand-in for kubectl; gives what it printed."""
-    (tmp_path / "gpunodes").write_text(json.dumps({"items": [gpu_node()]}))
-    (tmp_path / "gpushares").write_text(json.dumps({"items": shares()}))
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text(
-        f'#!/bin/sh\ncase "$*" in *gpunodes*) cat {tmp_path}/gpunodes;; *gpushares*) cat {tmp_path}/gpushares;; '
-        "*) echo '{\"items\": []}';; esac\n"
-    )
-    kubectl.chmod(0o755)
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    known = {GPU_NODES: [gpu_node()], GPU_SHARES: shares()}
+    kubectl = stand_in.make(tmp_path, {f"GET {kind.path()}": (200, {"items": items}) for kind, items in known.items()})
+    environment = os.environ | stand_in.on_path(kubectl)
 
     def run(*arguments: str, code: int = 0) -> str:
         command = [sys.executable, "-m", "gpushare.kubectl.main", "recommend", f"--prometheus={prometheus}"]
@@ -50,6 +46,8 @@ def test_a_week_gives_each_share_what_its_figures_support(ask: Any) -> None:
         ("roomy", "threads that nobody could use"): "threads.default 30",
         ("short", "more clients"): "perGpu 8",
         ("short", "a GPU of its own"): "a whole GPU",
+        ("classed", "held without work"): "end it, or scale its controller down",
+        ("classed", "could be best effort"): "gpushare.dev/class: BestEffort",
     }
     memory = advice["roomy", "memory granted and never used"]
     assert memory["figures"].items() >= {"mostUsedMiB": 3000, "p95UsedMiB": 2000, "containers": 3}.items()
@@ -58,6 +56,10 @@ def test_a_week_gives_each_share_what_its_figures_support(ask: Any) -> None:
     more = advice["short", "more clients"]["figures"]
     assert (more["clientsByMemory"], more["p95BusyPercentWhenFull"]) == (8, 30.0)
     assert more["fullPercent"] == pytest.approx(50, abs=2)
+    assert advice["classed", "held without work"]["about"] == "ml/idle-0"
+    batch = advice["classed", "could be best effort"]
+    assert (batch["about"], batch["sure"]) == ("ml/train", "medium")
+    assert batch["figures"]["activePercent"] == pytest.approx(75, abs=1), "a restart of the agent costs little of it"
     own = advice["short", "a GPU of its own"]
     assert (own["about"], own["figures"]["faults"], own["figures"]["withNeighbours"]) == ("ml/crash", 3, 3)
 

@@ -156,7 +156,7 @@ class Agent:
         enforcer = ViolationEnforcer(self._settings.node, executor, recorder, clock)
         usage = UsageMonitor(clock, enforcer, proc, every.clear, apart)
         shortages = ShortageMonitor(executor, recorder, clock, every.clear, apart)
-        return Observer(self.readings, self.latest, usage, shortages)
+        return Observer(self.readings, self.latest, usage, shortages, clock)
 
     def _end_clients(self, executor: TerminationExecutor, interfaces: Interfaces) -> None:
         """Everything that ends clients but the observer, which has its own loop."""

@@ -1,9 +1,10 @@
-"""The loop `observe`: who uses the GPUs, who uses none of what was granted, and whether memory is short."""
+"""The loop `observe`: who uses the GPUs, who uses none of what was granted, who is charged, whether memory is short."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
+from gpushare.agent.observe.charges import ChargeLog, SharedGpu, charges, initialising_parts
 from gpushare.agent.observe.granted import Reserved, granted_parts, reserved
 from gpushare.agent.observe.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.observe.usage import Reading
@@ -22,19 +23,28 @@ APART = 0.75
 
 class Observer:
     """`reserved`: what containers hold of the GPUs of shares whose clients may borrow. `parts`: the running containers
-    with a part of a shared GPU, at the last observation. `unused`: None until the GPUs were observed once.
+    with a part of a shared GPU, at the last observation. `unused`: None until the GPUs were observed once. `charges`:
+    what namespaces are charged for.
     """
 
     def __init__(
-        self, readings: Readings, latest: LatestDecisions, usage: UsageMonitor, shortages: ShortageMonitor
+        self,
+        readings: Readings,
+        latest: LatestDecisions,
+        usage: UsageMonitor,
+        shortages: ShortageMonitor,
+        clock: Callable[[], float],
     ) -> None:
+        """`clock`: CLOCK_BOOTTIME seconds."""
         self.usage = usage
+        self.charges = ChargeLog()
         self.shortages = shortages
         self.reserved: Mapping[ShareGpu, Reserved] = {}
         self.parts: tuple[RunningPart, ...] = ()
         self.unused: UnusedParts | None = None
         self._readings = readings
         self._latest = latest
+        self._clock = clock
 
     @property
     def observed(self) -> dict[Uuid, Reading]:
@@ -50,9 +60,29 @@ class Observer:
         pods = cache.pods.objects.values()
         sources = UsageSources(readings.inventory.views, readings.taken(), pods, cache.shares, places, claimed)
         new = await self.usage.observe(sources, cache.published_findings)
+        self._charge(places, claimed)
         now = datetime.now(UTC)
         self._find_unused(places, now)
         self._observe_shortages(new, places, claimed, now)
+
+    def _charge(self, places: Mapping[ContainerName, ShareGpu], claimed: Mapping[ContainerName, Grant]) -> None:
+        """Nobody is charged before the kubelet was read: who holds slots and whole GPUs is not known."""
+        readings, cache = self._readings, self._readings.cache
+        if readings.kubelet.view is None:
+            return
+        held = granted_parts(cache.pods.objects.values(), places, claimed, cache.shares)
+        whole = readings.whole_places()
+        starting = initialising_parts(self.observed.values(), [*places, *whole])
+        self.charges.update(charges(self._gpus(), (*held, *starting), whole), self._clock())
+
+    def _gpus(self) -> Iterator[SharedGpu]:
+        """The GPUs that shares have here. One that is lost serves nobody, and is charged to nobody."""
+        directories, views = self._readings.directories, self._readings.inventory.views
+        shares = {uuid: item.wanted.share for uuid, item in directories.shared.items()}
+        shares |= {uuid: item.share for uuid, item in directories.whole.items()}
+        for uuid, share in shares.items():
+            if (view := views.get(uuid)) is not None and not view.lost:
+                yield SharedGpu(share, uuid, view.info.product, view.info.memory_mib)
 
     def _find_unused(self, places: Mapping[ContainerName, ShareGpu], now: datetime) -> None:
         cache = self._readings.cache

@@ -216,6 +216,7 @@ def snapshot(
         observed=observer.observed,
         attached={uuid: attached(uuid, _identities(reading)) for uuid, reading in observer.observed.items()},
         activity=activity,
+        charged=observer.charges.totals(now),
         findings=observer.usage.findings() or (),
         borrowers=observer.shortages.borrowers() or (),
         shortages=observer.shortages.latest,
