@@ -127,8 +127,9 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     namespace = args.namespace or cluster.namespace().result()
     terms = bounded(terms, share) if terms else None
     plan, classes = replace(plan, protect=terms), terms is not None and share.classes is not None
-    gives_way = terms is not None and bool(terms.best_effort)
-    request = TrialRequest(programs, args.share, namespace, secrets.token_hex(3), printed, times, classes, gives_way)
+    request = TrialRequest(
+        programs, args.share, namespace, secrets.token_hex(3), printed, times, classes, alone_classes(terms)
+    )
     for program in programs:
         if not asks_for_gpu(program.template):
             _tell(f"{program.name} asks for no GPU: its container {program.container} gets the slot")
@@ -171,14 +172,27 @@ def _tell(text: str) -> None:
 
 
 def bounded(terms: ProtectTerms, share: GpuShare) -> ProtectTerms:
-    """The terms with the most that a job may have in this share, by class."""
+    """The terms with the most that a job may have in this share, by class. WrongInputError: there is no way to try."""
     classes = share.classes
     allowed = classes.allowed if classes else [ClientClass.NORMAL]
     both = ClientClass.PROTECTED in allowed and ClientClass.BEST_EFFORT in allowed
+    if ClientClass.NORMAL not in allowed and not both:
+        raise WrongInputError(
+            f"GpuShare {share.name} allows {', '.join(allowed)} alone (spec.clients.classes.allowed): a job runs "
+            "beside a service as Normal, or as BestEffort beside Protected"
+        )
     return replace(
         terms,
         normal=share.clients.threads.max if ClientClass.NORMAL in allowed else 0,
         best_effort=classes.best_effort.threads_beside_protected if classes and both else 0,
+    )
+
+
+def alone_classes(terms: ProtectTerms | None) -> tuple[ClientClass, ClientClass]:
+    """Of the service and of the job, while each runs alone: those of the ways that can be tried, the freest first."""
+    return (
+        ClientClass.PROTECTED if terms and terms.best_effort else ClientClass.NORMAL,
+        ClientClass.NORMAL if terms is None or terms.normal else ClientClass.BEST_EFFORT,
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from gpushare.api.client_class import ClientClass
 from gpushare.kube.resources import KubeError
 from gpushare.kubectl.rules.trial.apply import annotated, annotations_of
 from gpushare.kubectl.rules.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
@@ -84,8 +85,8 @@ class TrialRequest:
     times: RunTimes
     classes: bool = False
     """The share has classes, and what a service keeps is searched for."""
-    gives_way: bool = False
-    """The job may be best effort there, and the service Protected."""
+    alone: tuple[ClientClass, ClientClass] = (ClientClass.NORMAL, ClientClass.NORMAL)
+    """There, the classes of the service and of the job alone: those in which they are best off."""
 
     def told(self, program: int) -> str:
         """One of several programs, such as `program 2 (train.yaml)`; empty if there is one."""
@@ -160,10 +161,10 @@ class ClusterRunner:
 
     def _template(self, case: TrialCase, place: int, rate: float | None) -> Object:
         """The program's, with the class and the cap of the case, and the rate that a service is to be asked."""
-        program = self._request.programs[place]
-        annotations = annotations_of(case.way, place == 0, self._request.classes, self._request.gives_way)
-        if not annotations and rate is None:
+        program, classes = self._request.programs[place], self._request.classes
+        if not classes and case.way is None and rate is None:
             return program.template
+        annotations = annotations_of(case.way, place == 0, classes, self._request.alone[place])
         template = annotated(program.template, program.container, annotations)
         if place == 0 and rate is not None and case.mode is not TrialMode.CAPACITY:
             container = next(each for each in template["spec"]["containers"] if each["name"] == program.container)

@@ -15,9 +15,9 @@ from gpushare.kubectl.output.report import Sentences, Table
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
-from gpushare.kubectl.rules.trial.protect import JobWay
+from gpushare.kubectl.rules.trial.protect import JobWay, ProtectTerms, Slo
 from gpushare.kubectl.rules.trial.records import TrialRecord
-from gpushare.kubectl.trial.command import report_of
+from gpushare.kubectl.trial.command import alone_classes, report_of
 from gpushare.kubectl.trial.manifest import LABEL
 from gpushare.kubectl.trial.pods import JOB_LABEL, read_log, tail_of
 from gpushare.kubectl.trial.runner import REFUSED_SECONDS, ClusterRunner, TrialProgram, TrialRequest
@@ -418,7 +418,7 @@ CLASS, THREADS, BESIDE = (f"gpushare.dev/{name}" for name in ("class", "threads"
 
 
 @pytest.mark.parametrize(
-    ("case", "gives_way", "service", "job", "asked"),
+    ("case", "best_effort", "service", "job", "asked"),
     [
         (TrialCase(TrialMode.CAPACITY, (1, 0)), True, {CLASS: "Protected"}, None, None),
         (FIRST, True, {CLASS: "Protected"}, None, "40"),
@@ -442,11 +442,12 @@ CLASS, THREADS, BESIDE = (f"gpushare.dev/{name}" for name in ("class", "threads"
     ids=["what it can do", "alone", "alone without a class", "the job alone", "a cap", "giving way"],
 )
 def test_a_service_and_its_job_run_as_the_case_says(
-    case: TrialCase, gives_way: bool, service: dict[str, str] | None, job: dict[str, str] | None, asked: str | None
+    case: TrialCase, best_effort: bool, service: dict[str, str] | None, job: dict[str, str] | None, asked: str | None
 ) -> None:
     kubectl = FakeKubectl()
+    terms = ProtectTerms(Slo(99, 20.0), None, 4.0, best_effort=50 if best_effort else 0)
     request = TrialRequest(
-        (APP, TRAIN), "inference", "team", "ab12", PRINTED, RunTimes(1.0, 4.0, 30.0), classes=True, gives_way=gives_way
+        (APP, TRAIN), "inference", "team", "ab12", PRINTED, RunTimes(1.0, 4.0, 30.0), True, alone_classes(terms)
     )
     ran = ClusterRunner(request, kubectl, FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep)
     assert ran.run_case(case, 0, 40.0).ending is Ending.MEASURED

@@ -121,21 +121,22 @@ def with_class(share: Mapping[str, Any], way: JobWay, namespace: str) -> dict[st
     return changed
 
 
-def annotations_of(way: JobWay | None, service: bool, classes: bool, gives_way: bool = False) -> dict[str, str]:
-    """Of the pod of the service, or of the job, that runs so. `way` None: it runs alone, a service as one to which a
-    job may give way, where it may. `classes`: the share has them, so that every pod names its own.
+def annotations_of(
+    way: JobWay | None, service: bool, classes: bool, alone: ClientClass = ClientClass.NORMAL
+) -> dict[str, str]:
+    """Of the pod of the service, or of the job, that runs so. `way` None: it runs alone, in class `alone`. `classes`:
+    the share has them, so that every pod names its own.
     """
-    if service:
-        protected = way.best_effort if way else gives_way
-        if protected or classes:
-            return {names.ANNOTATION_CLASS: (ClientClass.PROTECTED if protected else ClientClass.NORMAL).value}
-        return {}
-    if way is not None and way.best_effort:
+    if way is None:
+        return {names.ANNOTATION_CLASS: alone.value} if classes else {}
+    if way.best_effort and service:
+        return {names.ANNOTATION_CLASS: ClientClass.PROTECTED.value}
+    if way.best_effort:
         return {
             names.ANNOTATION_CLASS: ClientClass.BEST_EFFORT.value,
             names.ANNOTATION_BESIDE_PROTECTED: str(way.percent),
         }
-    threads = {THREADS: str(way.percent)} if way else {}
+    threads = {} if service else {THREADS: str(way.percent)}
     return threads | ({names.ANNOTATION_CLASS: ClientClass.NORMAL.value} if classes else {})
 
 
