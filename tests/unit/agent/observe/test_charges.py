@@ -25,6 +25,7 @@ from gpushare.kube.client import GPU_SHARES, PODS
 from gpushare.mps.clock import boot_clock
 from tests.unit.agent.fake_node import SHARE, FakeNode
 from tests.unit.agent.observed_pods import UUID, container, pod, process, usage
+from tests.unit.agent.reconcile.test_whole_gpus import NVIDIA, giving
 
 GPU = SharedGpu("a", UUID, "NVIDIA H200", 100_000)
 OTHER = SharedGpu("b", "GPU-1", "NVIDIA H200", 100_000)
@@ -191,3 +192,21 @@ async def test_a_restarted_agent_charges_who_holds_parts_from_its_own_start(node
     await node.until(lambda: charged(node) == pytest.approx({"ns": 0.5, IDLE: 0.5}))
     totals = node.running.observer.charges.totals(boot_clock() + FIRST_SHOWN)
     assert sum(total for who, total in totals.items() if who.uuid == UUID) <= FIRST_SHOWN + 10
+
+
+async def test_an_init_container_with_a_client_is_charged_and_a_lost_gpu_is_not(node: FakeNode) -> None:
+    await node.serving()
+    init = pod(1, container(), name="pod", namespace="ns")
+    node.kube.put(PODS, init)
+    await node.until(lambda: charged(node) == {IDLE: 1.0})
+    node.client(4711, 100, init)
+    await node.until(lambda: charged(node) == pytest.approx({"ns": 0.5, IDLE: 0.5}))
+    node.nvml.lost.add(UUID)
+    await node.until(lambda: charged(node) == {})
+
+
+async def test_who_has_a_whole_gpu_is_charged_for_it(node: FakeNode) -> None:
+    await giving(node)
+    await node.until(lambda: charged(node) == {IDLE: 1.0})
+    node.kubelet.holders = {(NVIDIA, UUID)}
+    await node.until(lambda: charged(node) == {"ns": 1.0, IDLE: 0.0})
