@@ -1,7 +1,10 @@
-"""A protected and a best-effort client on one GPU: what each does there is seen, and so is who takes no class.
+"""A protected and a best-effort client on one GPU: what each does there is seen, and who takes no class is ended, unless
+its container is older than its share's classes.
 
 The driver's libraries are stand-ins of tests/native, in which a kernel lasts as many microseconds as its grid is wide.
 """
+
+from typing import Any
 
 import pytest
 
@@ -11,10 +14,18 @@ from tests.cluster.tools.test_metrics import Scraped
 CLIENT = """
 import ctypes, json, os, sys, time
 from gpushare.simulation.client import SimulatedContext
-context, what = SimulatedContext.create(), sys.argv[1]
+what = sys.argv[1]
+if what == "older":
+    print(json.dumps({"event": "waits"}), flush=True)
+    while not os.path.exists("/tmp/classes"):
+        time.sleep(0.2)
+context = SimulatedContext.create()
 print(json.dumps({"event": "started", "class": os.environ.get("GPUSHARE_CLASS")}), flush=True)
-if what == "silent":
-    time.sleep(3600)
+for checks in range(3600 if what in ("older", "silent") else 0):
+    context.launch(100)
+    context.synchronize()
+    print(json.dumps({"event": "progress", "checks": checks + 1}), flush=True)
+    time.sleep(1)
 cuda, count, null = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint, ctypes.c_void_p()
 def kernel(microseconds):
     grid = [count(number) for number in (microseconds, 1, 1, 1, 1, 1, 0)]
@@ -34,14 +45,21 @@ def start(tenant: Tenant, name: str, client_class: str) -> None:
 
 
 @pytest.mark.usefixtures("driver")
-def test_what_each_class_does_is_seen_and_who_takes_none_is_found(harness: Harness) -> None:
-    clients = {
+def test_what_each_class_does_is_seen_and_who_takes_none_is_ended(harness: Harness) -> None:
+    """But `older`, which has the other front library: its container started before the share had classes."""
+    clients: dict[str, Any] = {
         "perGpu": 4,
         "threads": {"default": 25, "max": 50},
-        "memory": {"default": "4Gi"},
-        "classes": {},
+        "memory": {"default": "4Gi", "reportedTotal": "Grant"},
     }
-    with harness.share("classes", clients=clients, gpus={"perNode": 1}), harness.namespace() as tenant:
+    spec = {"gpus": {"perNode": 1}, "enforcement": "Terminate"}
+    with harness.share("classes", clients=clients, **spec) as share, harness.namespace() as tenant:
+        tenant.start(tenant.pod("older", "classes", command=["python", "-c", CLIENT, "older"]))
+        tenant.wait_event("older", "waits")
+        share.apply(clients=clients | {"classes": {"default": "BestEffort"}}, **spec)
+        wait_until("the GPU's CDI spec has the library of classes", lambda: gives_classes(harness))
+        tenant.kubectl("exec", "older", "--", "touch", "/tmp/classes")
+        tenant.wait_event("older", "progress")
         start(tenant, "silent", "BestEffort")
         start(tenant, "serve", "Protected")
         start(tenant, "train", "BestEffort")
@@ -72,9 +90,10 @@ def test_what_each_class_does_is_seen_and_who_takes_none_is_found(harness: Harne
             assert 0 <= agent.value("gpushare_container_last_launch_seconds", **of_client) < 30
         assert agent.values("gpushare_container_launches_total", pod="silent") == []
 
-        wait_until("who took no class is told", lambda: class_not_taken(tenant) == {"silent"}, 90)
-        [finding] = harness.gpu_node()["status"]["findings"]
-        assert (finding["reason"], finding["pod"]) == ("ClassNotTaken", "silent")
+        wait_until("who takes no class is told", lambda: of_event(tenant, "ClassNotTaken") == {"older", "silent"}, 90)
+        wait_until("who could is ended", lambda: "silent" in of_event(tenant, "ClientTerminated"), 30)
+        tenant.go_on(["older"])
+        assert of_event(tenant, "ClientTerminated") == {"silent"}
 
         before = agent.value("gpushare_container_launches_total", **of("train", "BestEffort"))
         harness.restart_pods("agent")
@@ -83,8 +102,14 @@ def test_what_each_class_does_is_seen_and_who_takes_none_is_found(harness: Harne
         assert before > 0
 
 
-def class_not_taken(tenant: Tenant) -> set[str]:
-    events = tenant.kubectl.items("events", "--field-selector", "reason=ClassNotTaken")
+def gives_classes(harness: Harness) -> bool:
+    specs = harness.in_node("/var/run/cdi").glob("gpushare.dev-gpu-*.json")
+    return any("libcuda-classes" in spec.read_text() for spec in specs)
+
+
+def of_event(tenant: Tenant, reason: str) -> set[str]:
+    """The pods that have it."""
+    events = tenant.kubectl.items("events", "--field-selector", f"reason={reason}")
     return {event["involvedObject"]["name"] for event in events}
 
 

@@ -18,7 +18,7 @@ from gpushare.agent.observe.mounts import (
     MountChecker,
     SlotContainer,
     running_containers,
-    sees_library,
+    sees_class_library,
 )
 from gpushare.agent.observe.usage import ClaimedGpu, ListedClients, ListedProcess, Reading, reading
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
@@ -172,7 +172,7 @@ class UsageReader:
             if gpu.served is not None:
                 seen = {process.pid for process in views[uuid].processes.mps_clients}
                 named = [self._named(uuid, pid) for pid in gpu.served.contexts if pid not in seen]
-                lacking = (item for item in gpu.served.without_pages if not sees_library(item[0], self._proc))
+                lacking = (item for item in gpu.served.without_pages if not sees_class_library(item[0], self._proc))
                 served[uuid] = replace(
                     gpu.served,
                     named=tuple(item for item in named if item is not None),

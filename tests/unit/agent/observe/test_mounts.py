@@ -17,7 +17,7 @@ from gpushare.agent.observe.mounts import (
     Start,
     running_containers,
     scan,
-    sees_library,
+    sees_class_library,
     start_of,
 )
 from gpushare.process.bounded_read import reading_until
@@ -282,18 +282,26 @@ def test_no_line_of_mountinfo_is_an_error(text: list[bytes]) -> None:
     assert scan([*text, MOUNT.encode()], "/run/gpushare/mps")[0]
 
 
+FRONT = "1102 1043 0:24 /fronts/1/{} /usr/lib64/libcuda.so.1 ro - tmpfs tmpfs rw\n"
+BEHIND = "1103 1043 8:1 /usr/lib64/libcuda.so.580.1 /usr/lib64/gpushare-libcuda.so.1 ro - ext4 /dev/sda rw\n"
+
+
 @pytest.mark.parametrize(
     ("mountinfo", "sees"),
     [
         (ROOT + MOUNT, False),
-        (ROOT + "1102 1043 0:24 /d /usr/lib64/gpushare-libcuda.so.1 ro - tmpfs tmpfs rw\n", True),
-        (ROOT + "1102 1043 0:24 /gpushare-libcuda.so.1 /usr/lib64/libcuda.so.1 ro - tmpfs tmpfs rw\n", False),
+        (ROOT + FRONT.format("libcuda-classes.so.1") + BEHIND, True),
+        (ROOT + FRONT.format("libcuda-classes.so.1//deleted") + BEHIND, True),
+        (ROOT + FRONT.format("libcuda.so.1") + BEHIND, False),
+        (ROOT + FRONT.format("libcuda.so.1//deleted") + BEHIND, False),
+        (ROOT + FRONT.format("not-libcuda-classes.so.1") + BEHIND, False),
+        (ROOT + BEHIND.replace("gpushare-libcuda", "libcuda-classes"), False),
         ("torn", False),
         (None, False),
     ],
 )
-def test_a_container_with_a_front_library_is_told_by_its_mounts(
+def test_a_container_with_the_library_of_classes_is_told_by_its_mounts(
     tmp_path: Path, mountinfo: str | None, sees: bool
 ) -> None:
     Node(tmp_path).in_container(7, mountinfo)
-    assert sees_library(7, tmp_path) is sees
+    assert sees_class_library(7, tmp_path) is sees
