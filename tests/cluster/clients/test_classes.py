@@ -1,13 +1,15 @@
-"""A protected and a best-effort client on one GPU: what each does there is seen, and who takes no class is ended, unless
-its container is older than its share's classes.
+"""A protected and a best-effort client on one GPU: what each does there is seen, and who takes no class is ended, but
+not one whose container has no library for that.
 
 The driver's libraries are stand-ins of tests/native, in which a kernel lasts as many microseconds as its grid is wide.
 """
 
+import json
 from typing import Any
 
 import pytest
 
+from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.tools.test_metrics import Scraped
 
@@ -39,30 +41,39 @@ while not failed:
 """It attaches by the simulated GPU, and launches before the stand-in, which attaches nowhere: by one process both."""
 
 
-def start(tenant: Tenant, name: str, client_class: str) -> None:
+def client(tenant: Tenant, name: str, client_class: str, **spec: Any) -> Object:
     command = ["python", "-c", CLIENT, name]
-    tenant.start(tenant.pod(name, "classes", command=command, annotations={"gpushare.dev/class": client_class}))
+    pod = tenant.pod(name, "classes", command=command, annotations={"gpushare.dev/class": client_class})
+    pod["spec"] |= spec
+    return pod
 
 
 @pytest.mark.usefixtures("driver")
 def test_what_each_class_does_is_seen_and_who_takes_none_is_ended(harness: Harness) -> None:
-    """But `older`, which has the other front library: its container started before the share had classes."""
+    """But `older`, which was granted a class, and whose container started while the share had none and showed grants:
+    it has the other front of the same library.
+    """
     clients: dict[str, Any] = {
         "perGpu": 4,
         "threads": {"default": 25, "max": 50},
         "memory": {"default": "4Gi", "reportedTotal": "Grant"},
     }
-    spec = {"gpus": {"perNode": 1}, "enforcement": "Terminate"}
-    with harness.share("classes", clients=clients, **spec) as share, harness.namespace() as tenant:
-        tenant.start(tenant.pod("older", "classes", command=["python", "-c", CLIENT, "older"]))
+    with_classes = clients | {"classes": {}}
+    spec: dict[str, Any] = {"gpus": {"perNode": 1}, "enforcement": "Terminate"}
+    with harness.share("classes", clients=with_classes, **spec) as share, harness.namespace() as tenant:
+        tenant.start(client(tenant, "older", "BestEffort", schedulingGates=[{"name": "example.com/later"}]))
+        share.apply(clients=clients, **spec)
+        wait_until("the GPU's CDI spec has the other library", lambda: fronts(harness) == [False])
+        ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
+        tenant.kubectl("patch", "pod", "older", "--type=json", "--patch", json.dumps(ungate))
         tenant.wait_event("older", "waits")
-        share.apply(clients=clients | {"classes": {"default": "BestEffort"}}, **spec)
-        wait_until("the GPU's CDI spec has the library of classes", lambda: gives_classes(harness))
+        share.apply(clients=with_classes, **spec)
+        wait_until("it has that of classes", lambda: fronts(harness) == [True])
         tenant.kubectl("exec", "older", "--", "touch", "/tmp/classes")
         tenant.wait_event("older", "progress")
-        start(tenant, "silent", "BestEffort")
-        start(tenant, "serve", "Protected")
-        start(tenant, "train", "BestEffort")
+        tenant.start(client(tenant, "silent", "BestEffort"))
+        tenant.start(client(tenant, "serve", "Protected"))
+        tenant.start(client(tenant, "train", "BestEffort"))
         for name, client_class in (("serve", "Protected"), ("train", "BestEffort")):
             assert tenant.wait_event(name, "started")["class"] == client_class
             assert tenant.wait_event(name, "launched")["failed"] == 0
@@ -102,9 +113,10 @@ def test_what_each_class_does_is_seen_and_who_takes_none_is_ended(harness: Harne
         assert before > 0
 
 
-def gives_classes(harness: Harness) -> bool:
-    specs = harness.in_node("/var/run/cdi").glob("gpushare.dev-gpu-*.json")
-    return any("libcuda-classes" in spec.read_text() for spec in specs)
+def fronts(harness: Harness) -> list[bool]:
+    """For each GPU that takes clients, whether they get the front library of classes; else that of grants."""
+    specs = [path.read_text() for path in harness.in_node("/var/run/cdi").glob("gpushare.dev-gpu-*.json")]
+    return ["libcuda-classes" in spec for spec in specs if "gpushare-libcuda" in spec]
 
 
 def of_event(tenant: Tenant, reason: str) -> set[str]:

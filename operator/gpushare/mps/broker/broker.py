@@ -49,7 +49,16 @@ from gpushare.mps.broker.connections import CONNECTIONS_OF_PROCESS, MAX_CONNECTI
 from gpushare.mps.broker.daemon import BrokeredDaemon
 from gpushare.mps.broker.kept_sockets import AttachSockets, UnderWay
 from gpushare.mps.broker.listener import AttachListener, ReadOwners
-from gpushare.mps.broker.packets import SO_PEERPIDFD, Peer, has_ended, has_hung_up, peer_of, plain, send_now
+from gpushare.mps.broker.packets import (
+    SO_PEERPIDFD,
+    Peer,
+    drop_unread,
+    has_ended,
+    has_hung_up,
+    peer_of,
+    plain,
+    send_now,
+)
 from gpushare.mps.broker.places import RESTORE_SECONDS, AttachDeniedError, Places, identity_of, open_sockets
 from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
@@ -384,22 +393,23 @@ class Broker:
 
     # One connection
 
-    async def _serve(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], asked: bool) -> None:
-        """`asked`: it did so at an earlier broker. The next one has what the processes of each pod need, and no more: a
+    async def _serve(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], again: bool) -> None:
+        """`again`: it came to an earlier broker. The next one has what the processes of each pod need, and no more: a
         pod that has many wait takes nobody's room."""
-        owner = owners[0] if owners else Owner("", "")
+        owner, under_way = owners[0] if owners else Owner("", ""), self._under_way()
+        client = QueuedSocket(kind=QueuedKind.CLIENT, pid=peer.pid, started=peer.started or 0)
+        most = max(self._connections_needed().get(owner.pod_uid, 0), CONNECTIONS_OF_PROCESS)
         with sock:
             try:
-                match Request.ATTACH if asked else await read_request(sock):
-                    case Request.ATTACH:
-                        under_way = self._under_way()
-                        client = QueuedSocket(kind=QueuedKind.CLIENT, pid=peer.pid, started=peer.started or 0)
-                        most = max(self._connections_needed().get(owner.pod_uid, 0), CONNECTIONS_OF_PROCESS)
-                        with under_way.holding(sock, client, owner.pod_uid, most) as number:
-                            await self._let_in(sock, peer, owners, replace(client, client=number), under_way)
+                with under_way.holding(sock, client, owner.pod_uid, most) as number:
+                    request = await read_request(sock, again=again)
+                    if request is Request.ATTACH:
+                        await self._let_in(sock, peer, owners, replace(client, client=number), under_way)
+                match request:
                     case Request.STOPPING:
                         self._note_stopping(owners)
-                    case Request.PAGES | Request.BUSY as request:
+                    case Request.PAGES | Request.BUSY:
+                        await plain(sock)
                         await self._answer(sock, peer, owners, request)
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
@@ -414,6 +424,7 @@ class Broker:
                     self._record.failed(
                         peer.pid, AttachDenied(RefusedAttach.FAILED, error.strerror or str(error), owner)
                     )
+            drop_unread(sock)
 
     def _note_stopping(self, owners: Sequence[Owner]) -> None:
         """Of containers that hold a part of this GPU alone: others have no client that has to leave."""

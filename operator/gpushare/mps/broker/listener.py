@@ -53,8 +53,8 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 
 
 class AttachListener:
-    """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners, and whether it
-    has asked to attach already; it closes the connection. `failed`: called where nobody can be accepted. `refused`:
+    """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners, and whether an
+    earlier broker had it; it closes the connection. `failed`: called where nobody can be accepted. `refused`:
     called with the PID of each process that is hung up on. `needs`: the connections that the processes of each pod
     need, see `PodConnections`.
     """
@@ -168,16 +168,16 @@ class AttachListener:
         if self._rates.exceeds(pid, time.monotonic()):
             self._hang_up(sock, pid, self._pods.get(pid, ""), TOO_FAST)
             return
-        self._admit(sock, *self._who(sock), asked=False)
+        self._admit(sock, *self._who(sock), again=False)
 
     def go_on(self, sock: socket.socket, pid: int, started: int) -> None:
-        """Serves a client of an earlier broker, which has asked to attach; the process is the one that it was then."""
+        """Serves a client of an earlier broker, which greeted it; the process is the one that it was then."""
         peer, owners = self._who(sock)
         if (peer.pid, peer.started) != (pid, started):  # before Linux 6.5 that PID may be another's by now
             peer, owners = replace(peer, started=None), ()
-        self._admit(sock, peer, owners, asked=True)
+        self._admit(sock, peer, owners, again=True)
 
-    def _admit(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], *, asked: bool) -> None:
+    def _admit(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], *, again: bool) -> None:
         pid, pod = peer.pid, owners[0].pod_uid if owners else ""
         self._note(pid, pod)
         place = place_for(pod, self._holders(), self._room)
@@ -187,7 +187,7 @@ class AttachListener:
             return
         if place.instead:
             self._give_way(place.instead)
-        task = asyncio.create_task(self._serve(sock, peer, owners, asked))
+        task = asyncio.create_task(self._serve(sock, peer, owners, again))
         self._tasks.add(task)
         self._held.setdefault(pod, {})[task] = sock, pid
         task.add_done_callback(partial(self._ended, pod, sock))
