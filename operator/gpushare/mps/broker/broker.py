@@ -64,7 +64,7 @@ from gpushare.mps.broker.record import BrokerRecord
 from gpushare.mps.broker.turns import NoTurnError, SupervisorAwayError, Turns
 from gpushare.mps.files import FileVersion, ModelFiles, file_version
 from gpushare.mps.layout import GpuDir, gpu_dirs
-from gpushare.mps.pages.board import Board
+from gpushare.mps.pages.board import open_board
 from gpushare.mps.pages.client_pages import ClientPages, Handed
 from gpushare.mps.pages.layout import MAPPED, PagesAnswer
 from gpushare.mps.terminations import TerminationFile, was_asked
@@ -213,6 +213,7 @@ class Broker:
         """Another one of each broker, for the board."""
         self._record = BrokerRecord(gpu, settings.clock, self._clients.living, settings.restarts)
         self._problems = LogOnChange(LOG)
+        self._boarding: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._keeper: FileVersion | None = None
         """Which supervisor has copies of this broker's sockets, by its own socket."""
@@ -255,9 +256,10 @@ class Broker:
         await self._listener.end_connections()
         if self._taken is not None:
             self._taken[0].close()
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        for task in (self._boarding, self._keeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         self._turns.end_kept()
         self._pages.close()
 
@@ -273,17 +275,18 @@ class Broker:
             sockets, taken = await self._take_sockets()
             self._listener.open(greeting, sockets, taken=taken)
             self._taken = None
-            self._open_board()
+            if self._boarding is None or self._boarding.done():
+                self._boarding = asyncio.create_task(self._open_board())
             self._record.problem = ""
             self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
             self._record.problem = f"the MPS daemon cannot be reached: {_text(error)}"
             self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
 
-    def _open_board(self) -> None:
+    async def _open_board(self) -> None:
         """Without it nobody gets pages, and all else goes on."""
         try:
-            self._pages.board = Board(self.gpu.board, self._number)
+            self._pages.board = await open_board(self.gpu.board, self._number)
             self._problems.clear("board")
         except OSError as error:
             self._problems.log("GPU %s: clients have no class: %s", self.gpu.uuid, error, key="board")

@@ -1,5 +1,10 @@
 """The front libraries on the node, and what a container has in the driver's place."""
 
+import fcntl
+import hashlib
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -187,3 +192,56 @@ def test_who_has_the_pipe_directory_has_the_pre_stop_program(tmp_path: Path) -> 
         mounted = {mount.container_path: mount.read_only for mount in edits.mounts}
         assert mounted[names.CLIENT_PIPE_DIR]
         assert mounted[names.PRE_STOP_PROGRAM]
+
+
+def lease(path: str) -> int:
+    """A descriptor with a write lease on the file. BlockingIOError: somebody has it open."""
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # which does nothing
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def until_read(path: str) -> None:
+    """Until nobody gets a lease on it any more."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            os.close(lease(path))
+        except BlockingIOError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{path} can be leased")
+
+
+def test_nobody_gets_a_lease_on_what_others_run_and_load(tmp_path: Path) -> None:
+    source = image(tmp_path / "image")
+    (source / "pre-stop").write_text("#!")
+    program = PreStopProgram(source, tmp_path / "program")
+    fronts = FrontLibraries(source, tmp_path / "node")
+    path = program.delivered()
+    assert path is not None
+    libraries = fronts.delivered(shows_grant=True, has_classes=False)
+    for delivered in (path, *libraries.values()):
+        until_read(delivered)
+
+
+def test_a_lease_of_before_delays_no_agent_and_does_not_come_back(tmp_path: Path) -> None:
+    """The files of earlier versions, too."""
+    (tmp_path / "pre-stop").write_text("now")
+    version = hashlib.sha256(b"now").hexdigest()[:16]
+    paths = [tmp_path / "node" / name / "pre-stop" for name in ("earlier", version)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_text("now")
+    held = [lease(str(path)) for path in paths]
+    program = PreStopProgram(tmp_path, tmp_path / "node")
+    assert program.delivered() == str(paths[1])
+    for descriptor in held:
+        os.close(descriptor)
+    for path in paths:
+        until_read(str(path))

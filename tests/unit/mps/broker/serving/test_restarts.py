@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -322,6 +323,21 @@ async def test_brokers_killed_at_any_moment_hang_no_server(
     assert not daemon.hung
     assert told.count("refused") < KILLS, "in half a millisecond of the few that an attach takes"
     assert set(told) <= {"in", "refused"}
+    await killed(broker)
+
+
+async def test_a_lease_on_the_board_keeps_nobody_from_attaching(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    """As whoever becomes the user of its file can have one, while no broker has it open."""
+    gpu.board.touch()
+    with gpu.board.open("rb") as board:
+        fcntl.fcntl(board, fcntl.F_SETSIG, signal.SIGURG)  # which does nothing
+        fcntl.fcntl(board, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        broker = await started(gpu)
+        await until(gpu.attach_control.exists)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+        await until(lambda: state(gpu).attached)
+        assert gpu.board.stat().st_size == 0, "the attack was not carried out"
+    await until(lambda: gpu.board.stat().st_size)
     await killed(broker)
 
 
