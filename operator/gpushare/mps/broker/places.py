@@ -92,12 +92,18 @@ class Places:
             contexts = await self._daemon.contexts()
         except (OSError, ProtocolError) as error:
             raise NoTurnError(f"the MPS daemon does not name its clients: {error}") from error
-        own = {pid: count for pid, count in contexts.items() if self._belongs_to(pid) == container}
-        self._check(peer, container, admitted, dict(identified(own)))
+        perhaps = {pid: count for pid, count in contexts.items() if self._may_belong_to(pid, container)}
+        own = {process: count for process, count in identified(perhaps) if self._belongs_to(process) == container}
+        self._check(peer, container, admitted, own)
 
-    def _belongs_to(self, pid: int) -> Container | None:
+    def _belongs_to(self, process: Identity) -> Container | None:
         """The container of a process that the server lists: as it attached, else by its cgroup."""
-        return self._clients.container_of(pid) or self._container_of(pid)
+        return self._clients.container_of(process) or self._container_of(process[0])
+
+    def _may_belong_to(self, pid: int, container: Container) -> bool:
+        """The same, by the PID alone: when each process that is listed started would take long to read."""
+        known = self._clients.containers_of(pid)
+        return container in known if known else self._container_of(pid) == container
 
     def _check(self, peer: Identity, container: Container, admitted: AttachAdmitted, listed: ListedContexts) -> None:
         why = refusal(admitted.grant, peer, self._clients.attached(container), listed)
