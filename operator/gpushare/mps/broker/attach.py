@@ -152,5 +152,5 @@ async def farewell(peer: socket.socket) -> None:
     """The peer's last message, after its request; CUDA would take an early end of the connection for an error."""
     with suppress(OSError, TimeoutError, ProtocolError):
         async with asyncio.timeout(FAREWELL_SECONDS):
-            while await plain(peer) == request_message(Request.ATTACH):
-                pass
+            if await plain(peer) == request_message(Request.ATTACH):
+                await plain(peer)
