@@ -112,9 +112,7 @@ def test_a_tenants_event_hides_none_of_another_namespace() -> None:
         ({"reportingComponent": ""}, "nobody who is named"),
     ],
 )
-def test_a_writer_that_is_not_ours_is_named_beside_what_it_says_of_a_share(
-    kind: str, writer: Any, named: str
-) -> None:
+def test_a_writer_that_is_not_ours_is_named_beside_what_it_says_of_a_share(kind: str, writer: Any, named: str) -> None:
     """As whoever may write events in `default` may."""
     listed = event("GpuFault", "run this", f"{kind}/a", **writer)
     says = f"not by gpushare, but by {named}: run this"

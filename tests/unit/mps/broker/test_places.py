@@ -39,9 +39,7 @@ async def refused(places: Places, container: tuple[str, str]) -> RefusedAttach |
         pytest.param(False, True, id="another let it in, and the earlier one's end is known"),
     ],
 )
-async def test_contexts_count_for_no_earlier_process_of_the_same_pid(
-    gpu: GpuDir, attached: bool, looked: bool
-) -> None:
+async def test_contexts_count_for_no_earlier_process_of_the_same_pid(gpu: GpuDir, attached: bool, looked: bool) -> None:
     """The earlier one was another container's, and still counts there, since somebody holds its socket."""
     own, started = os.getpid(), read_start_of_running(os.getpid())
     assert started is not None
