@@ -132,6 +132,12 @@ def sees_class_library(pid: int, proc: Path) -> bool:
         return False
 
 
+def lacking_class_library(silent: Iterable[processes.Identity], proc: Path) -> frozenset[processes.Identity]:
+    """Those of which it is not known that they see it; all of them share the time of one container. Blocks."""
+    with reading_until(time.monotonic() + CONTAINER_SECONDS):
+        return frozenset(process for process in silent if not sees_class_library(process[0], proc))
+
+
 def start_of(seen: Sequence[SeenMounts], own_users: bool, others_mounted: bool) -> Start:
     """What the processes of one container prove, the oldest first. Pure.
 
