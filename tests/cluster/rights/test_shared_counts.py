@@ -85,7 +85,7 @@ hold(taken, errno.errorcode[error])
 LOCKS = """
 import fcntl, json, os, pathlib, signal, stat, time
 points = [pathlib.Path(line.split()[4]) for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
-ours = [point for point in points if "/run/gpushare" in point.parents or point.name == "pre-stop"]
+ours = [point for point in points if pathlib.Path("/run/gpushare") in point.parents]
 found = [path for point in ours for path in (point, *point.glob("*")) if stat.S_ISREG(path.stat().st_mode)]
 files = {str(path): os.open(path, os.O_RDONLY) for path in found}
 for descriptor in files.values():

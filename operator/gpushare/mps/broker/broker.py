@@ -402,6 +402,7 @@ class Broker:
         owner, under_way = owners[0] if owners else Owner("", ""), self._under_way()
         client = QueuedSocket(kind=QueuedKind.CLIENT, pid=peer.pid, started=peer.started or 0)
         most = max(self._connections_needed().get(owner.pod_uid, 0), CONNECTIONS_OF_PROCESS)
+        most = 0 if has_hung_up(sock) else most  # it only looked, or says no more than it has said
         with sock:
             try:
                 with under_way.holding(sock, client, owner.pod_uid, most) as number:
