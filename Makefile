@@ -119,7 +119,14 @@ down: ## end the clusters of demo and tests, and remove their traces
 	@$(LOCAL) down --name 'test-*'
 
 .PHONY: test
-test: lint cluster-build unit cluster-test ## lint, types, layers, unit tests, tests on a real cluster: all but test-long
+test: venv ## lint, types, layers, unit tests, tests on a real cluster: all but test-long
+	@# The types are checked on one core: meanwhile another one builds what the clusters need.
+	@trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
+	($(LOCAL) build && $(LOCAL) images) >/dev/null & built=$$!; \
+	$(MAKE) --no-print-directory lint; \
+	wait $$built
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory cluster-test
 	@$(MAKE) --no-print-directory audit IF_REACHABLE=1
 
 .PHONY: lint
@@ -146,14 +153,14 @@ test-measurements: venv ## the tests of what measures, of its results and of its
 	@$(AS_ROOT) $(BIN)/python -m pytest measurements/tests -n $(JOBS) --dist worksteal --reruns $(RERUNS) --reruns-delay 2 -raR --durations=40
 
 .PHONY: cluster-test
-cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once
+cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=auto at once; RECORD=1 writes tests/cluster/durations.json
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m pytest tests/cluster -m 'not long' -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
+	@$(BIN)/python -m pytest tests/cluster -m 'not long' $(if $(RECORD),--record-durations) -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
 
 .PHONY: test-long
 test-long: venv cluster-build ## rare accidents and other projects' suites, an hour (root); writes tests/cluster/long-run.json
 	@$(LOCAL) images >/dev/null
-	@$(BIN)/python -m tests.cluster.long_run -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
+	@$(BIN)/python -m tests.cluster.long_run $(if $(RECORD),--record-durations) -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
 
 .PHONY: conformance-test
 conformance-test: venv cluster-build ## what other projects' suites test of GPU sharing, case by case (root), CLUSTERS=auto at once
@@ -237,7 +244,7 @@ upgrade-test: venv cluster-build ## from the release before to this one, halfway
 	@$(BIN)/python -m pytest tests/cluster/upgrade -v --upgrade $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: alerts-test
-alerts-test: venv ## the chart's alerts in Prometheus' own rule engine (builds Prometheus and Helm once)
+alerts-test: venv ## the chart's rules in Prometheus' own rule engine, and a week of charges (builds Prometheus and Helm once)
 	@$(BIN)/python -m pytest tests/alerts -v
 
 .PHONY: recommend-test

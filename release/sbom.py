@@ -45,7 +45,8 @@ def document(
     )
     bom.metadata.component = image
     bom.metadata.timestamp = datetime.fromtimestamp(moment, UTC)
-    bom.register_dependency(image, [it for it in bom.components if it.scope is not ComponentScope.EXCLUDED])
+    in_image = [component for component in bom.components if component.scope is not ComponentScope.EXCLUDED]
+    bom.register_dependency(image, in_image)
     text: str = JsonV1Dot6(bom).output_as_string(indent=2)
     return text + "\n"
 

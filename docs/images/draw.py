@@ -4,12 +4,16 @@ Guarantees: each picture follows the reader's light or dark theme by itself, bri
 nothing. A text wider than its box raises an error here, by an estimate of its width that is on the safe side.
 """
 
+import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
+LATENCIES = FOLDER.parents[1] / "measurements" / "results" / "h200" / "latency-classes.json"
 
 # class -> (light fill, light stroke, dark fill, dark stroke)
 BOXES = {
@@ -452,7 +456,75 @@ def limits() -> str:
     return sequence("How a change of limits reaches a live MPS daemon", participants, 160, steps)
 
 
-PICTURES = {"architecture": architecture, "allocate": allocate, "departure": departure, "change-of-limits": limits}
+NEIGHBOURS = (
+    ("training", "beside GPT-2 training"),
+    ("matmuls", "beside large matrix products"),
+    ("bandwidth", "beside passes over memory"),
+)
+WAYS = (
+    ("MPS plain", "note", "MPS without caps"),
+    ("cap 50", "other", "capped at 50 %"),
+    ("gives way", "ours", "best effort, on all SMs"),
+    ("gives way, green 50", "ours", "best effort, 50 % of the SMs while needed"),
+)
+"""(way of the measurement, kind of bar, what it is called)."""
+
+
+def latency() -> str:
+    """Bars from the p99 alone, on a logarithmic scale, to the least and to the most of the hosts."""
+    runs = json.loads(LATENCIES.read_text())["runs"]
+    left, decade, row = 330, 145, 24
+    picture = Picture(
+        960, 464, "The p99 of a service beside batch work, in times of that alone, by way of sharing the GPU"
+    )
+    picture.text("t", 20, 30, "p99 of a service beside batch work, in times of that alone")
+    picture.text(
+        "s",
+        20,
+        50,
+        f"BERT-base at 40 % of what it serves alone, {len(runs)} H200 hosts, one run each: least to most, logarithmic",
+    )
+    for power in range(4):
+        x = left + decade * power
+        picture.parts.append(f'<line class="life" x1="{x}" x2="{x}" y1="70" y2="434"/>')
+        picture.label(x, 452, f"{10**power:,}", anchor="middle")
+    y = 82
+    for neighbour, about in NEIGHBOURS:
+        picture.text("m", 20, y + 4, about)
+        for way, kind, name in WAYS:
+            y += row
+            times = sorted(_times_alone(run, neighbour, way) for run in runs)
+            picture.label(left - 10, y + 5, name, anchor="end")
+            for most, height in ((times[-1], 6), (times[0], 14)):
+                picture.box(kind, left, y - height / 2, round(decade * math.log10(most), 1), height)
+            picture.label(
+                left + decade * math.log10(times[-1]) + 8, y + 5, f"{_short(times[0])} to {_short(times[-1])}"
+            )
+        y += row + 4
+    return picture.svg()
+
+
+def _times_alone(run: dict[str, Any], neighbour: str, way: str) -> float:
+    """The cell of a steady load; bursts have cells of their own."""
+    (cell,) = (
+        cell
+        for cell in run["cells"]["cells"]
+        if (cell["neighbour"], cell["way"]) == (neighbour, way) and "bursts" not in cell
+    )
+    return float(cell["p99_times_alone"])
+
+
+def _short(times: float) -> str:
+    return f"{times:,.0f}" if times >= 100 else f"{times:.1f}"
+
+
+PICTURES = {
+    "architecture": architecture,
+    "allocate": allocate,
+    "departure": departure,
+    "change-of-limits": limits,
+    "latency": latency,
+}
 
 
 if __name__ == "__main__":

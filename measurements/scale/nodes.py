@@ -159,7 +159,7 @@ def _heartbeat(number: int) -> Object:
 async def renew(kube: Kube, nodes: int) -> None:
     """Every agent's heartbeat in its rhythm, spread over the period as agents do, until cancelled."""
 
-    async def one(number: int) -> None:
+    async def renewed(number: int) -> None:
         body = {"spec": _heartbeat(number)}
         await kube.patch(LEASES, name_of(number), body, manager="gpushare-agent", namespace=NAMESPACE)
 
@@ -167,7 +167,7 @@ async def renew(kube: Kube, nodes: int) -> None:
     while True:
         for part in range(parts):
             began = time.monotonic()
-            await all_of(one(number) for number in range(part, nodes, parts))
+            await all_of(renewed(number) for number in range(part, nodes, parts))
             await asyncio.sleep(max(0.0, RENEW_SECONDS / parts - (time.monotonic() - began)))
 
 
@@ -186,8 +186,8 @@ async def until(holds: Callable[[], Awaitable[bool]], limit: float) -> None:
 async def all_of(requests: Iterable[Awaitable[object]], at_once: int = AT_ONCE) -> None:
     limit = asyncio.Semaphore(at_once)
 
-    async def one(request: Awaitable[object]) -> None:
+    async def awaited(request: Awaitable[object]) -> None:
         async with limit:
             await request
 
-    await asyncio.gather(*(one(request) for request in requests))
+    await asyncio.gather(*(awaited(request) for request in requests))

@@ -5,49 +5,13 @@ What makes an alert fire, and what does not, is in the YAML files beside this on
 """
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
-from localcluster.paths import REPOSITORY, cache_root
-from localcluster.programs.build import HELM, PROMETHEUS, build_component
+from tests.alerts.programs import run
 
-CHART = REPOSITORY / "charts" / "gpushare"
 CASES = sorted(Path(__file__).parent.glob("*.yaml"))
-
-
-@pytest.fixture(scope="session")
-def promtool() -> Path:
-    return build_component(PROMETHEUS, cache_root()) / "promtool"
-
-
-@pytest.fixture(scope="session")
-def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The groups of the PrometheusRule that the chart renders, as a file for Prometheus."""
-    helm = build_component(HELM, cache_root()) / "helm"
-    argv = [
-        helm,
-        "template",
-        "gpushare",
-        CHART,
-        "--namespace=gpushare-system",
-        "--set=metrics.prometheusRule.enabled=true",
-        "--set=metrics.prometheusRule.runbooks=https://wiki.example/runbooks",
-    ]
-    rendered = run(*argv, "--show-only=templates/metrics/prometheusrule.yaml")
-    (rule,) = [found for found in yaml.safe_load_all(rendered) if found]
-    file = tmp_path_factory.mktemp("alerts") / "rules.yaml"
-    file.write_text(yaml.safe_dump(rule["spec"]))
-    return file
-
-
-def run(*argv: str | Path) -> str:
-    """What the command says; a failure is told with all of it."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_prometheus_takes_the_rules_without_a_complaint(promtool: Path, rules: Path) -> None:

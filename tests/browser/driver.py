@@ -48,8 +48,8 @@ class Browser:
         self.call("POST", "actions", {"actions": [{"type": "key", "id": "keyboard", "actions": steps}]})
 
     def click(self, selector: str) -> None:
-        found = self.call("POST", "element", {"using": "css selector", "value": selector})
-        self.call("POST", f"element/{next(iter(found.values()))}/click", {})
+        element = self.call("POST", "element", {"using": "css selector", "value": selector})
+        self.call("POST", f"element/{next(iter(element.values()))}/click", {})
 
     def wait(self, script: str, *arguments: Any, seconds: float = WAIT_SECONDS) -> Any:
         """Waits until the script's value is true, and returns the value. Raises TimeoutError."""
@@ -108,9 +108,9 @@ def chromium() -> Iterator[Browser]:
             driver.wait(timeout=10)
 
 
-def until(found: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
+def until(probe: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
     deadline = time.monotonic() + seconds
-    while not (value := found()):
+    while not (value := probe()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds:.0f} s: {what}")
         time.sleep(0.05)

@@ -108,7 +108,7 @@ def test_a_click_leads_from_share_to_gpu_to_pod_and_back(page: Browser, fleet: M
     namespace, name = fleet.clients(uuid)[0]
     fleet.pods[f"{namespace}/{name}"] = pod_answer(namespace, name, uuid, "gpu-1", "it runs", [event(1, "Note", "n")])
     page.click("#tab-shares")
-    position = sorted({share_of(one) for node in fleet.names() for one in uuids(node)}).index(share_of(uuid))
+    position = sorted({share_of(gpu) for node in fleet.names() for gpu in uuids(node)}).index(share_of(uuid))
     page.wait("return document.querySelector('.row')?.textContent.includes('DevicePlugin')")
     page.click(f"#row-{position}")
     page.wait(f"{BUSY} === 'Share {share_of(uuid)}'")

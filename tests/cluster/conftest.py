@@ -21,6 +21,9 @@ FAILED = pytest.StashKey[bool]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep-cluster", action="store_true", help="leave the cluster up; the next run uses it again")
+    parser.addoption(
+        "--record-durations", action="store_true", help="the order of the next runs is by this one's times"
+    )
     parser.addoption("--kueue", action="store_true", help="build Kueue and test gpushare beneath it")
     parser.addoption("--hpa", action="store_true", help="build Prometheus and its adapter, and scale clients by them")
     parser.addoption("--autoscaler", metavar="DIR", help="cluster-autoscaler's source: build it, and test with it")
@@ -43,22 +46,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "takes(seconds): with several clusters such a test is started before others")
     config.addinivalue_line("markers", "long: proves a rare accident in more than a minute, runs by `make test-long`")
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(parallel.Recorder())
 
 
 @pytest.fixture
 def pause(request: pytest.FixtureRequest) -> float:
     """Seconds for which a part stands still."""
-    found: float = request.config.getoption("--pause")
-    return found
+    seconds: float = request.config.getoption("--pause")
+    return seconds
 
 
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> int:
     """How often many clients come and go."""
-    found: int = request.config.getoption("--rounds")
-    return found
+    count: int = request.config.getoption("--rounds")
+    return count
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -72,7 +76,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> parallel.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = parallel.longest_first(items)
+    items[:] = parallel.longest_first(items, parallel.recorded())
 
 
 @pytest.fixture(scope="session")

@@ -38,10 +38,10 @@ ln -s "$0" /var/run/secrets/kubernetes.io/serviceaccount && exec "$@"
 
 def programs() -> Path:
     """The directory with etcd and kube-apiserver. FileNotFoundError where the local cluster was never built."""
-    found = sorted(path.parent for path in cache_root().glob("kube-*/kube-apiserver"))
-    if not found:
+    folders = sorted(path.parent for path in cache_root().glob("kube-*/kube-apiserver"))
+    if not folders:
         raise FileNotFoundError(f"no kube-apiserver in {cache_root()}: run `python3 -m localcluster up` once")
-    return found[-1]
+    return folders[-1]
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:

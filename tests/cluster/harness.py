@@ -49,8 +49,8 @@ class Harness:
         create objects under one name again compare `involvedObject.uid` too.
         """
         selector = f"involvedObject.kind={kind},involvedObject.name={name},reason={reason}"
-        found = self.kubectl.within(CLUSTER_EVENTS).items("events", "--field-selector", selector)
-        return [event for event in found if event_version(event) not in self._earlier]
+        events = self.kubectl.within(CLUSTER_EVENTS).items("events", "--field-selector", selector)
+        return [event for event in events if event_version(event) not in self._earlier]
 
     # -- the embedded cluster
 
@@ -136,7 +136,7 @@ class Harness:
     def held_by_gpu(self, share: str) -> dict[str, int]:
         """Slots that containers hold, as the agent reports them; by UUID."""
         holders = self.gpu_node().get("status", {}).get("holders", [])
-        return {it["uuid"]: len(it["slots"]) for it in holders if it["share"] == share}
+        return {holder["uuid"]: len(holder["slots"]) for holder in holders if holder["share"] == share}
 
     def dump(self, directory: Path) -> None:
         """Everything that helps to understand a failure, into `directory`."""
@@ -205,8 +205,8 @@ class Share:
     def events(self, reason: str) -> list[str]:
         """Messages about this very share, not about an earlier one of its name."""
         uid = self.get()["metadata"]["uid"]
-        found = self.harness.cluster_events("GpuShare", self.name, reason)
-        return [event["message"] for event in found if event["involvedObject"].get("uid") == uid]
+        events = self.harness.cluster_events("GpuShare", self.name, reason)
+        return [event["message"] for event in events if event["involvedObject"].get("uid") == uid]
 
     def wait_ready(self, gpus: int | None = None, seconds: float = 60) -> None:
         def ready() -> bool:
@@ -223,16 +223,16 @@ class Share:
                    lambda: self.harness.capacity(self.name))  # fmt: skip
 
     def delete(self, wait: bool = True) -> None:
-        found = self.harness.kubectl.find("gpushare", self.name)
-        if found is None or not self.harness.api.send("DELETE", f"{GPU_SHARES}/{self.name}") or not wait:
+        stored = self.harness.kubectl.find("gpushare", self.name)
+        if stored is None or not self.harness.api.send("DELETE", f"{GPU_SHARES}/{self.name}") or not wait:
             return
-        uid = found["metadata"]["uid"]
-        wait_until(f"GpuShare {self.name} is gone", lambda: self._uid() != uid, 90, lambda: found)
+        uid = stored["metadata"]["uid"]
+        wait_until(f"GpuShare {self.name} is gone", lambda: self._uid() != uid, 90, lambda: stored)
 
     def _uid(self) -> str:
         """Empty: there is none of this name."""
-        found = self.harness.kubectl.find("gpushare", self.name)
-        return str(found["metadata"]["uid"]) if found else ""
+        stored = self.harness.kubectl.find("gpushare", self.name)
+        return str(stored["metadata"]["uid"]) if stored else ""
 
 
 class Tenant:
@@ -257,7 +257,7 @@ class Tenant:
         def started() -> bool:
             self.replace_rejected(pod)
             status = self.kubectl.get("pod", name)["status"]
-            return any("waiting" not in it.get("state", {}) for it in status.get("containerStatuses", []))
+            return any("waiting" not in container.get("state", {}) for container in status.get("containerStatuses", []))
 
         wait_until(f"the container of {name}", started, seconds, lambda: self.explain(name))
 
@@ -267,7 +267,7 @@ class Tenant:
         Slots withdrawn a moment ago are still on offer in the scheduler's view of the node: a pod bound to one of those
         is failed by the kubelet for good.
         """
-        rejected = {it["metadata"]["name"] for it in self.pods() if is_rejected(it)}
+        rejected = {listed["metadata"]["name"] for listed in self.pods() if is_rejected(listed)}
         again = [pod for pod in pods if pod["metadata"]["name"] in rejected]
         if again:
             self.kubectl.delete("pods", *(pod["metadata"]["name"] for pod in again))
@@ -300,8 +300,10 @@ class Tenant:
 
     def wait_event(self, name: str, kind: str, seconds: float = 60) -> dict[str, Any]:
         """The first line of that kind in the client's log."""
-        found = wait_until(f"{kind} of {name}", lambda: self.events_of(name, kind), seconds, lambda: self.explain(name))
-        return found[0]
+        events = wait_until(
+            f"{kind} of {name}", lambda: self.events_of(name, kind), seconds, lambda: self.explain(name)
+        )
+        return events[0]
 
     def wait_ended(self, name: str, seconds: float = 60) -> str:
         """The phase in which the pod ended: Succeeded or Failed."""
@@ -330,7 +332,7 @@ class Tenant:
     def explain(self, name: str) -> str:
         pod = self.kubectl.find("pod", name) or {}
         events = self.kubectl.items("events", "--field-selector", f"involvedObject.name={name}")
-        messages = [f"{it.get('reason')}: {it.get('message')}" for it in events][-5:]
+        messages = [f"{event.get('reason')}: {event.get('message')}" for event in events][-5:]
         return f"{pod.get('status', {})} {messages} log={self.log(name)[-3:]}"
 
     def kubernetes_events(self, name: str) -> list[Object]:
@@ -357,14 +359,14 @@ def within(root: Path, path: str) -> Path:
     """What `path` is below `root`. The kernel would follow a link such as /var/run from the root of this machine; the
     links below /proc are its own, and lead where they should.
     """
-    found, rest = root, [part for part in path.split("/") if part]
+    path_so_far, rest = root, [part for part in path.split("/") if part]
     for _ in range(MOST_LINKS):
-        while rest and not (found / rest[0]).is_symlink():
-            found /= rest.pop(0)
-        if not rest or found.is_relative_to(root / "proc"):
-            return found.joinpath(*rest)
-        target = (found / rest.pop(0)).readlink()
-        found = root if target.is_absolute() else found
+        while rest and not (path_so_far / rest[0]).is_symlink():
+            path_so_far /= rest.pop(0)
+        if not rest or path_so_far.is_relative_to(root / "proc"):
+            return path_so_far.joinpath(*rest)
+        target = (path_so_far / rest.pop(0)).readlink()
+        path_so_far = root if target.is_absolute() else path_so_far
         rest = [part for part in target.parts if part != "/"] + rest
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
@@ -419,7 +421,7 @@ def client_pod(
 
 
 def condition(obj: Object, kind: str) -> dict[str, Any]:
-    return next((it for it in obj.get("status", {}).get("conditions", []) if it["type"] == kind), {})
+    return next((item for item in obj.get("status", {}).get("conditions", []) if item["type"] == kind), {})
 
 
 def is_rejected(pod: Object) -> bool:
@@ -428,7 +430,7 @@ def is_rejected(pod: Object) -> bool:
 
 
 def has_container(pod: Object) -> bool:
-    return any("running" in it.get("state", {}) for it in pod["status"].get("containerStatuses", []))
+    return any("running" in status.get("state", {}) for status in pod["status"].get("containerStatuses", []))
 
 
 def is_ready(pod: Object) -> bool:

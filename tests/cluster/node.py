@@ -41,8 +41,8 @@ def daemon_of(harness: Harness, share: Share) -> dict[str, Any]:
     """state.json of the share's first daemon, as its supervisor wrote it."""
     files = [path / "state.json" for path in harness.gpu_dirs().values()]  # a GPU that is given whole has none
     states = [json.loads(file.read_text()) for file in files if file.exists()]
-    found: dict[str, Any] = next(state for state in states if state["share"] == share.name)
-    return found
+    daemon: dict[str, Any] = next(state for state in states if state["share"] == share.name)
+    return daemon
 
 
 def parent_of(harness: Harness, pid: int) -> int:
@@ -51,29 +51,29 @@ def parent_of(harness: Harness, pid: int) -> int:
 
 def processes_of_pod(harness: Harness, uid: str, program: bytes) -> list[int]:
     """PIDs, in the node, of a pod's processes whose command line names `program`."""
-    found = []
+    pids = []
     for entry in harness.in_node("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
             if uid in (entry / "cgroup").read_text() and program in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
+                pids.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return pids
 
 
 def processes_of_part(harness: Harness, part: str) -> list[int]:
     """PIDs, in the node, of the processes that run `gpushare PART`, such as agent or mps-supervisor."""
-    found = []
+    pids = []
     for entry in harness.in_node("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_text(errors="replace").split("\0") if entry.name.isdigit() else []
         except OSError:
             continue
         if any(word.rpartition("/")[2] == "gpushare" and after == part for word, after in pairwise(words)):
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def restart_within(layout: Layout, period: str) -> str:

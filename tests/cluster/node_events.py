@@ -12,10 +12,10 @@ def wait_node_event(harness: Harness, reason: str, *words: str, seconds: float =
     """The message of the event that has all these words. Name the GPU or the pod among them: other GPUs of the node
     may have events of the same reason.
     """
-    found = wait_until(
+    events = wait_until(
         f"{reason}: {words}",
         lambda: [message for message in node_events(harness, reason) if all(word in message for word in words)],
         seconds,
         lambda: node_events(harness, reason),
     )
-    return found[0]
+    return events[0]

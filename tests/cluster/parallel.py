@@ -1,18 +1,25 @@
 """How the cluster tests share one machine: how many clusters, which tests first, which name for whose cluster.
 
-Two workers for each core: most of their time is waiting (for a Lease, a kubelet, two idle minutes). A cluster at rest
-takes a tenth of a core; its start 35 s of CPU time, an installation of the chart 10 s, and a client's pod 1.3 s from
-its creation to its end.
+Three workers for each core: a test computes for a third of its time and waits for the rest (for a Lease, a kubelet, two
+idle minutes). A cluster at rest takes a tenth of a core; its start 35 s of CPU time, an installation of the chart 10 s,
+and a client's pod 1.3 s from its creation to its end.
 """
 
+import json
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-WORKERS_PER_CORE = 2
+DURATIONS = Path(__file__).with_name("durations.json")
+"""Seconds of each scope in the last recorded run."""
+UNKNOWN_SECONDS = 20.0
+"""Of a test that is newer than the record: it is started before the many short ones."""
+
+WORKERS_PER_CORE = 3
 TOGETHER = frozenset(
     {
         "tests/cluster/clients/test_classes.py",
@@ -47,7 +54,8 @@ TOGETHER = frozenset(
 )
 """Files whose tests share something that is dear to make, or build on each other: one worker runs such a file. All
 other tests are handed out one by one."""
-MOST_WORKERS = 8
+MOST_WORKERS = 6
+"""With the kernel's default of 128 inotify instances for each user, an eighth cluster does not start."""
 CLUSTER_MIB = 1536
 """Memory of a cluster with gpushare and a dozen clients."""
 
@@ -74,19 +82,50 @@ def cluster_name(environment: Mapping[str, str]) -> str:
     return f"{base}-{worker}" if worker else base
 
 
-def longest_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """Tests marked `takes(seconds)` before all others, so that none of them is started last and waited for alone."""
-    return sorted(items, key=lambda item: -_seconds(item))
+def scope(nodeid: str) -> str:
+    """What one worker runs whole: a file of TOGETHER, or else the test alone."""
+    file = nodeid.partition("::")[0]
+    return file if file in TOGETHER else nodeid
 
 
-def _seconds(item: pytest.Item) -> float:
-    marker = item.get_closest_marker("takes")
-    return float(marker.args[0]) if marker else 0.0
+def recorded(path: Path = DURATIONS) -> dict[str, float]:
+    seconds: dict[str, float] = json.loads(path.read_text())
+    return seconds
+
+
+def longest_first(items: Iterable[pytest.Item], seconds: Mapping[str, float]) -> list[pytest.Item]:
+    """The scopes that took longest before all others, so that none of them is started last and waited for alone.
+
+    `seconds`: of each scope. The tests of a scope stay in their order.
+    """
+    return sorted(items, key=lambda item: -seconds.get(scope(item.nodeid), UNKNOWN_SECONDS))
+
+
+class Recorder:
+    """A pytest plugin of the run that hands out the tests: writes how long each scope took."""
+
+    def __init__(self, path: Path = DURATIONS) -> None:
+        self._path = path
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._begun: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        worker = str(getattr(report, "worker_id", ""))
+        if report.when == "setup" and worker not in self._begun:
+            self._begun.add(worker)  # it has started the worker's cluster, whichever test it is
+        else:
+            self._seconds[scope(report.nodeid)] += report.duration
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """Writes after a run without failures: others end before their time, or after it."""
+        if exitstatus == 0:
+            taken = {name: round(seconds) for name, seconds in self._seconds.items()}
+            seconds = recorded(self._path) | taken  # of the tests that this run left out, what is known
+            self._path.write_text(json.dumps(dict(sorted(seconds.items())), indent=2) + "\n")
 
 
 class Scheduling(LoadScopeScheduling):
     """Hands out tests in the order of `longest_first`, and the files of TOGETHER whole."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return file if file in TOGETHER else nodeid
+        return scope(nodeid)

@@ -19,8 +19,8 @@ def seconds_to_ready(harness: Harness, gpus: int, **spec: Any) -> float:
     began = time.monotonic()
     with harness.share("ready", ready=False, **spec) as share:
         while time.monotonic() - began < LONGEST:
-            found = share.get()
-            if is_ready(found) and found["status"].get("gpus", {}).get("ready") == gpus:
+            current = share.get()
+            if is_ready(current) and current["status"].get("gpus", {}).get("ready") == gpus:
                 return time.monotonic() - began
             time.sleep(POLL)
         raise TimeoutError(f"not Ready within {LONGEST:.0f} s: {share.condition()}")

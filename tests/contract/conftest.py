@@ -92,7 +92,8 @@ class Machine:
         with self.daemon_log.open("a") as log:
             argv = [self.executable, "-f", *options]
             self.daemon = subprocess.Popen(argv, env=environ, stdout=log, stderr=log, text=True)
-        self.until(lambda: self.control("get_server_list").returncode == 0)
+        socket = self.pipe / "control"  # each question is a program of its own, and the first ones would be in vain
+        self.until(lambda: socket.exists() and self.control("get_server_list").returncode == 0)
         return self.daemon
 
     def control(self, *commands: str, pipe: Path | None = None, seconds: float = SECONDS, user: int = 0) -> Any:

@@ -57,9 +57,9 @@ class Daemon:
 @pytest.fixture(scope="module")
 def v3_parts(parts) -> Iterator[tuple]:
     if REAL:
-        found = choose(ProtocolSetting.AUTO, 0, parts[1].driver_version, lambda: read_help(None, Path("/"), Path("/")))
-        if found.protocol is not MpsProtocol.V3:
-            pytest.skip(found.why)
+        choice = choose(ProtocolSetting.AUTO, 0, parts[1].driver_version, lambda: read_help(None, Path("/"), Path("/")))
+        if choice.protocol is not MpsProtocol.V3:
+            pytest.skip(choice.why)
         yield parts
     else:
         yield from simulated_parts(DRIVER)
@@ -90,7 +90,9 @@ def test_a_server_that_was_asked_for_is_active_listed_and_on_the_gpu(daemon: Dae
     assert daemon.control.survey(daemon.server) == ({daemon.server: "ACTIVE"}, {})
     assert daemon.control.sound_servers() == [daemon.server]
     nvml = daemon.machine.nvml
-    daemon.machine.until(lambda: daemon.server in {one.pid for one in nvml.processes(daemon.machine.gpu.uuid).compute})
+    daemon.machine.until(
+        lambda: daemon.server in {process.pid for process in nvml.processes(daemon.machine.gpu.uuid).compute}
+    )
 
 
 def test_limits_that_were_written_are_read_back_and_bind_a_client(daemon: Daemon):
@@ -182,5 +184,5 @@ def test_an_empty_namespace_can_be_deleted_and_its_directory_goes(v3: Daemon):
 
 def test_any_later_run_of_the_control_program_follows_the_daemons_protocol(v3: Daemon):
     """The program runs without -p and without the variable."""
-    found = v3.machine.control_program("server", "get", SERVER, "pid")
-    assert found.stdout.strip() == str(v3.server)
+    answer = v3.machine.control_program("server", "get", SERVER, "pid")
+    assert answer.stdout.strip() == str(v3.server)

@@ -61,9 +61,9 @@ def _run(campaign: Campaign, options: argparse.Namespace, end: float) -> int:
     outcomes[False] += sum(points is None for points in passed.values())
     settled = set() if options.point else campaign.record.settled()
 
-    def wanted(it: Order) -> bool:
-        chosen = options.point in it.point.text and options.when in (None, it.when)
-        return chosen and (it.point.text, it.when) not in settled
+    def wanted(order: Order) -> bool:
+        chosen = options.point in order.point.text and options.when in (None, order.when)
+        return chosen and (order.point.text, order.when) not in settled
 
     orders = divided({scene: points for scene, points in passed.items() if points}, wanted)
     runs = {scene: deque(groups(mine, alone=bool(options.point))) for scene, mine in orders.items()}
@@ -77,31 +77,34 @@ def _run(campaign: Campaign, options: argparse.Namespace, end: float) -> int:
         if runs[scene]:
             waiting.append(scene)
         _print(scene, results, left)
-        outcomes.update(it.outcome in LAWFUL for it in results)
-    open_runs = sum(len(it) for it in runs.values())
+        outcomes.update(result.outcome in LAWFUL for result in results)
+    open_runs = sum(len(run) for run in runs.values())
     print(f"{outcomes[True]} as they should be, {outcomes[False]} not, {open_runs} runs left; see {options.record}")
     return int(bool(outcomes[False]))
 
 
 def _passed(campaign: Campaign, scenes: Iterable[str], end: float) -> dict[str, list[Point] | None]:
     """The points of each scene; None: it fails though nobody is ended."""
-    found: dict[str, list[Point] | None] = {}
+    points: dict[str, list[Point] | None] = {}
     for scene in scenes:
         if time.monotonic() > end:
             break
         try:
-            found[scene] = campaign.points(scene)
+            points[scene] = campaign.points(scene)
         except (AssertionError, CommandError) as error:
             print(f"{scene}: fails though nobody is ended: {error}", flush=True)
-            found[scene] = None
-    return found
+            points[scene] = None
+    return points
 
 
 def _print(scene: str, results: list[Result], left: list[list[Order]]) -> None:
-    for it in results:
-        print(f"  {it.when} {it.point}: {it.outcome} ({it.seconds:.0f} s, {it.beside} beside)", flush=True)
+    for result in results:
+        print(
+            f"  {result.when} {result.point}: {result.outcome} ({result.seconds:.0f} s, {result.beside} beside)",
+            flush=True,
+        )
     if left:
-        print(f"  again in {scene}: {', '.join(str(len(it)) for it in left)}", flush=True)
+        print(f"  again in {scene}: {', '.join(str(len(run)) for run in left)}", flush=True)
 
 
 @contextmanager

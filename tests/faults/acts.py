@@ -107,7 +107,7 @@ class Actor(Performer):
         return self.world.shares[share].unsure
 
     def _told(self, name: str) -> bool:
-        return bool(TOLD & {it["reason"] for it in self.tenant.kubernetes_events(name)})
+        return bool(TOLD & {event["reason"] for event in self.tenant.kubernetes_events(name)})
 
     def _why(self, name: str) -> str:
         return f"{self.harness.gpu_node().get('status', {}).get('findings')} {self.tenant.explain(name)}"
@@ -179,23 +179,27 @@ class Actor(Performer):
         return not live or "deletionTimestamp" in live["metadata"]
 
     def _ours(self) -> list[str]:
-        found = self.harness.system.items(OURS, "--selector=app.kubernetes.io/name=gpushare")
-        return [f"{it['kind']} {it['metadata']['name']}" for it in found]
+        objects = self.harness.system.items(OURS, "--selector=app.kubernetes.io/name=gpushare")
+        return [f"{obj['kind']} {obj['metadata']['name']}" for obj in objects]
 
 
 def left(harness: Harness) -> list[str]:
     """What shares, claims and clients have left behind on the node and in the API, in words; empty: nothing."""
-    found = leftovers(harness)
+    problems = leftovers(harness)
     for kind in ("deviceclasses", "resourceclaimtemplates", "resourceclaims"):
         selector = () if kind == "resourceclaims" else ("--selector=gpushare.dev/share",)
         scope = () if kind == "deviceclasses" else ("--all-namespaces",)
-        found += [f"{it['kind']} {it['metadata']['name']}" for it in harness.kubectl.items(kind, *scope, *selector)]
-    for it in harness.kubectl.items("resourceslices"):
-        found += [f"device {device['name']}" for device in it["spec"].get("devices") or ()]
+        problems += [
+            f"{obj['kind']} {obj['metadata']['name']}" for obj in harness.kubectl.items(kind, *scope, *selector)
+        ]
+    for resource_slice in harness.kubectl.items("resourceslices"):
+        problems += [f"device {device['name']}" for device in resource_slice["spec"].get("devices") or ()]
     node = harness.kubectl.get("node", NODE)
     if node["spec"].get("unschedulable"):
-        found.append(f"{NODE} is cordoned")
-    return found + [f"finding {json.dumps(it)}" for it in harness.gpu_node()["status"].get("findings") or ()]
+        problems.append(f"{NODE} is cordoned")
+    return problems + [
+        f"finding {json.dumps(finding)}" for finding in harness.gpu_node()["status"].get("findings") or ()
+    ]
 
 
 def mend(harness: Harness) -> None:

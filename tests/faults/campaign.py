@@ -31,7 +31,7 @@ class Life:
 
     def __init__(self, harness: Harness, recorder: Recorder, orders: Sequence[Order] = ()) -> None:
         self._harness, self._recorder, self._orders = harness, recorder, orders
-        self._roles = {it.point.role for it in orders}
+        self._roles = {order.point.role for order in orders}
         self.retried: list[str] = []
         self.phases: Counter[str] = Counter()
         """The seconds by phase."""
@@ -131,7 +131,7 @@ class Life:
         if died["mps-supervisor"] == self._supervisors_died:
             return False
         self._supervisors_died = died["mps-supervisor"]
-        for share in [it for it in world.shares.values() if it.has_gpu]:
+        for share in [candidate for candidate in world.shares.values() if candidate.has_gpu]:
             self._doomed |= {client.name: client for client in world.of(share.name)}
             world.gpu_failed(share.name)
         return True
@@ -158,7 +158,7 @@ class Life:
     def _fresh_clients(self, performer: Actor) -> None:
         """Whoever comes next finds a GPU that computes."""
         world = performer.world
-        for share in [it for it in world.usable() if world.free_slots(it)]:
+        for share in [candidate for candidate in world.usable() if world.free_slots(candidate)]:
             self._do(performer, Step("start", share.name, kind=Kind.WORKER, count=1))
 
 
@@ -197,13 +197,13 @@ class Campaign:
             print(f"  {len(done)} ends in one run: {different[:300]}", flush=True)
             return [], left_to_do
         outcome = different or (ENDED if life.gpu_lost else SAME)
-        repeated = {it for run in left_to_do for it in run}
+        repeated = {order for run in left_to_do for order in run}
         results = [
             Result(
-                scene, it.point.text, it.when, outcome if it in done or different else NOT_REACHED,
-                len(done - {it}), tuple(life.retried), seconds, today(),
+                scene, order.point.text, order.when, outcome if order in done or different else NOT_REACHED,
+                len(done - {order}), tuple(life.retried), seconds, today(),
             )
-            for it in orders if it not in repeated
+            for order in orders if order not in repeated
         ]  # fmt: skip
         self.record.add(results)
         return results, left_to_do

@@ -25,14 +25,14 @@ def divided(passed: Mapping[str, Sequence[Point]], wanted: Callable[[Order], boo
     for scene, points in passed.items():
         for point in points:
             scenes.setdefault(point, []).append(scene)
-    found: dict[str, list[Order]] = {scene: [] for scene in passed}
+    orders: dict[str, list[Order]] = {scene: [] for scene in passed}
     many: Counter[tuple[str, str]] = Counter()
-    for point in sorted(scenes, key=lambda it: (it.role != HARMFUL, len(scenes[it]))):
+    for point in sorted(scenes, key=lambda point: (point.role != HARMFUL, len(scenes[point]))):
         for order in filter(wanted, (Order(point, when) for when in point.moments())):
-            scene = min(scenes[point], key=lambda it: many[it, point.role])
+            scene = min(scenes[point], key=lambda scene: many[scene, point.role])
             many[scene, point.role] += 1
-            found[scene].append(order)
-    return found
+            orders[scene].append(order)
+    return orders
 
 
 def groups(orders: Iterable[Order], *, alone: bool = False) -> list[list[Order]]:
@@ -41,7 +41,7 @@ def groups(orders: Iterable[Order], *, alone: bool = False) -> list[list[Order]]
         return [[order] for order in orders]
     made: list[list[Order]] = []
     for order in orders:
-        group = next((it for it in made if _joins(order, it)), None)
+        group = next((group for group in made if _joins(order, group)), None)
         if group is None:
             made.append([order])
         else:
@@ -51,9 +51,11 @@ def groups(orders: Iterable[Order], *, alone: bool = False) -> list[list[Order]]
 
 def _joins(order: Order, group: list[Order]) -> bool:
     role = order.point.role
-    roles = [it.point.role for it in group]
+    roles = [member.point.role for member in group]
     together = (role == HARMFUL) == (HARMFUL in roles)
-    return together and roles.count(role) < AT_ONCE.get(role, 1) and all(it.point != order.point for it in group)
+    return (
+        together and roles.count(role) < AT_ONCE.get(role, 1) and all(member.point != order.point for member in group)
+    )
 
 
 def again(group: Sequence[Order], done: Collection[Order], *, different: bool) -> list[list[Order]]:
@@ -64,6 +66,6 @@ def again(group: Sequence[Order], done: Collection[Order], *, different: bool) -
     """
     if different:
         half = len(group) // 2
-        return [list(it) for it in (group[:half], group[half:]) if it] if half else []
-    left = [it for it in group if it not in done]
+        return [list(part) for part in (group[:half], group[half:]) if part] if half else []
+    left = [member for member in group if member not in done]
     return [left] if left and done else []

@@ -75,15 +75,15 @@ class Recorder:
 
     def passed(self) -> Counter[Point]:
         """Every point since `clear`, with how often."""
-        return Counter(Point(it["point"], it["partly"]) for it in self._lines() if "point" in it)
+        return Counter(Point(line["point"], line["partly"]) for line in self._lines() if "point" in line)
 
     def carried_out(self) -> set[Order]:
         """Orders that were, since `clear`."""
-        return {Order(Point(it["done"]), it["when"]) for it in self._lines() if "done" in it}
+        return {Order(Point(line["done"]), line["when"]) for line in self._lines() if "done" in line}
 
     def died(self) -> Counter[str]:
         """How many processes of each part ended by an order since `clear`."""
-        return Counter(it["died"] for it in self._lines() if it.get("died"))
+        return Counter(line["died"] for line in self._lines() if line.get("died"))
 
     def _lines(self) -> list[dict[str, Any]]:
         """The lines without one that is being written."""

@@ -28,10 +28,10 @@ def page(campaign: dict[str, Any]) -> str:
 def tables(campaign: dict[str, Any]) -> list[str]:
     """The lines below "The last campaign"."""
     points, ends = campaign["points"], campaign["ends"]
-    ended = {it["point"] for it in ends}
-    dates = sorted(it["date"] for it in ends) or [campaign["environment"]["date"]]
+    ended = {end["point"] for end in ends}
+    dates = sorted(end["date"] for end in ends) or [campaign["environment"]["date"]]
     possible = sum(map(_moments, points.items()))
-    runs = {(it["scene"], it["date"], it["seconds"]) for it in ends}
+    runs = {(end["scene"], end["date"], end["seconds"]) for end in ends}
     hours = sum(seconds for _, _, seconds in runs) / 3600
     lines = [
         f"{' to '.join(dict.fromkeys((dates[0], dates[-1])))}: {len(points)} points, {len(ended)} of them ended at; "
@@ -41,23 +41,23 @@ def tables(campaign: dict[str, Any]) -> list[str]:
     lines += ["", *_table(("scene", *COUNTS), _scenes(campaign))]
     lines += ["", "The ends at a point of several scenes are divided among them. By part:", ""]
     lines += _table(("part", *COUNTS), _parts(ends))
-    different = [it for it in ends if it["outcome"] not in LAWFUL]
+    different = [end for end in ends if end["outcome"] not in LAWFUL]
     if different:
         lines += ["", "Different:", ""]
-        for it in different:
-            told = f"- {it['when']} `{it['point']}` ({it['scene']}): {it['outcome'].splitlines()[0][:300]}"
+        for end in different:
+            told = f"- {end['when']} `{end['point']}` ({end['scene']}): {end['outcome'].splitlines()[0][:300]}"
             lines += textwrap.wrap(told, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return lines
 
 
 def _scenes(campaign: dict[str, Any]) -> Iterator[tuple[object, ...]]:
     for scene in campaign["scenes"]:
-        yield scene, *_counts(it for it in campaign["ends"] if it["scene"] == scene)
+        yield scene, *_counts(end for end in campaign["ends"] if end["scene"] == scene)
 
 
 def _parts(ends: list[dict[str, Any]]) -> Iterator[tuple[object, ...]]:
     for part in sorted({_part(end) for end in ends}):
-        yield part, *_counts(it for it in ends if _part(it) == part)
+        yield part, *_counts(end for end in ends if _part(end) == part)
 
 
 def _moments(point: tuple[str, dict[str, Any]]) -> int:
@@ -72,8 +72,12 @@ def _part(end: dict[str, Any]) -> str:
 
 def _counts(ends: Iterable[dict[str, Any]]) -> tuple[int, ...]:
     """Counts of outcomes in the order of COUNTS."""
-    found = [it["outcome"] for it in ends]
-    return len(found), *(found.count(it) for it in (SAME, ENDED, NOT_REACHED)), sum(it not in LAWFUL for it in found)
+    outcomes = [end["outcome"] for end in ends]
+    return (
+        len(outcomes),
+        *(outcomes.count(outcome) for outcome in (SAME, ENDED, NOT_REACHED)),
+        sum(outcome not in LAWFUL for outcome in outcomes),
+    )
 
 
 def _table(head: Iterable[str], rows: Iterable[tuple[object, ...]]) -> list[str]:

@@ -54,7 +54,7 @@ class Record:
         try:
             stored = json.loads(path.read_text())
             self._scenes, self._points = stored["scenes"], stored["points"]
-            self._ends = {(it["point"], it["when"]): it for it in stored["ends"]}
+            self._ends = {(end["point"], end["when"]): end for end in stored["ends"]}
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{path} is no record of a campaign ({error!r}); --afresh begins another one") from error
 
@@ -65,12 +65,14 @@ class Record:
         """
         if self._scenes.get(scene, {}).get("code") != code:
             return []
-        mine = {text: it for text, it in self._points.items() if scene in it["passages"]}
-        return [Point(text, mine[text]["partly"]) for text in sorted(mine, key=lambda it: len(mine[it]["passages"]))]
+        mine = {text: entry for text, entry in self._points.items() if scene in entry["passages"]}
+        return [
+            Point(text, mine[text]["partly"]) for text in sorted(mine, key=lambda text: len(mine[text]["passages"]))
+        ]
 
     def settled(self) -> set[tuple[str, str]]:
         """(point, when) of each end that needs no further run. One that made a difference is tried again."""
-        return {key for key, it in self._ends.items() if it["outcome"] in LAWFUL}
+        return {key for key, end in self._ends.items() if end["outcome"] in LAWFUL}
 
     def add_scene(self, scene: str, passed: Counter[Point], seconds: float, code: str) -> None:
         """What it passed when nobody died. What earlier code passed in it is forgotten, with the ends that are no more.
@@ -78,15 +80,15 @@ class Record:
         `code`: names what ran.
         """
         self._scenes[scene] = {"seconds": seconds, "code": code}
-        for it in self._points.values():
-            it["passages"].pop(scene, None)
+        for recorded in self._points.values():
+            recorded["passages"].pop(scene, None)
         for point, count in passed.items():
             entry = self._points.setdefault(point.text, {"partly": point.partly, "passages": {}})
             entry["partly"] = point.partly
             entry["passages"][scene] = count
-        self._points = {text: it for text, it in sorted(self._points.items()) if it["passages"]}
-        moments = {text: Point(text, it["partly"]).moments() for text, it in self._points.items()}
-        self._ends = {(text, when): it for (text, when), it in self._ends.items() if when in moments.get(text, ())}
+        self._points = {text: entry for text, entry in sorted(self._points.items()) if entry["passages"]}
+        moments = {text: Point(text, entry["partly"]).moments() for text, entry in self._points.items()}
+        self._ends = {(text, when): end for (text, when), end in self._ends.items() if when in moments.get(text, ())}
         self._save()
 
     def add(self, results: Iterable[Result]) -> None:
@@ -113,9 +115,9 @@ def _lines(body: dict[str, Any]) -> Iterator[str]:
     """JSON with a line for each point and each end, so that a campaign's difference can be read."""
     yield "{\n"
     for number, (key, value) in enumerate(body.items()):
-        first, last, pairs = "[", "]", [json.dumps(it) for it in value]
+        first, last, pairs = "[", "]", [json.dumps(item) for item in value]
         if isinstance(value, dict):
-            first, last, pairs = "{", "}", [f"{json.dumps(name)}: {json.dumps(it)}" for name, it in value.items()]
+            first, last, pairs = "{", "}", [f"{json.dumps(name)}: {json.dumps(item)}" for name, item in value.items()]
         yield ",\n" if number else ""
         yield f" {json.dumps(key)}: {first}\n  " + ",\n  ".join(pairs) + f"\n {last}"
     yield "\n}\n"

@@ -168,6 +168,6 @@ class PacedClient:
 
     def traced(self, *kinds: int) -> list[Traced]:
         """In the order of the calls; of no kind: all."""
-        found, violations = self("trace()")
+        rows, violations = self("trace()")
         assert violations == 0, "a call of the library would have ended a capture"
-        return [traced for traced in map(Traced, found) if not kinds or traced.kind in kinds]
+        return [traced for traced in map(Traced, rows) if not kinds or traced.kind in kinds]

@@ -80,14 +80,14 @@ class Pages:
     def counted(self) -> dict[str, Any]:
         content = self.activity.read()
         magic, _, *values = _ACTIVITY.unpack_from(content)
-        found: dict[str, Any] = dict(zip(_FIELDS, values[:8], strict=True))
-        found |= {"magic": magic, "part_sms": values[8], "all_sms": values[9], "unpaced": values[10]}
+        fields: dict[str, Any] = dict(zip(_FIELDS, values[:8], strict=True))
+        fields |= {"magic": magic, "part_sms": values[8], "all_sms": values[9], "unpaced": values[10]}
         longest: dict[str, int] = {}
         for place in range(256, 256 + 16 * 64, 64):
             duration = int.from_bytes(content[place : place + 8], "little")
             name = content[place + 8 : place + 64].partition(b"\0")[0].decode("ascii", "replace")
             longest |= {name: duration} if duration else {}
-        return found | {"gave_way_to": values[16:32], "longest": longest}
+        return fields | {"gave_way_to": values[16:32], "longest": longest}
 
 
 def new_page(magic: int) -> Page:

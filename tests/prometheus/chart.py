@@ -23,8 +23,8 @@ def manifest(helm: Path, template: str) -> Object:
     argv: list[str | Path] = [helm, "template", RELEASE, CHART, f"--namespace={NAMESPACE}", *switches]
     shown = f"--show-only=templates/metrics/{template}"
     text = subprocess.run([*argv, shown], check=True, capture_output=True, text=True, timeout=120).stdout
-    (found,) = [document for document in yaml.safe_load_all(text) if document]
-    return dict(found)
+    (single,) = [document for document in yaml.safe_load_all(text) if document]
+    return dict(single)
 
 
 def dashboard() -> Object:
@@ -41,7 +41,7 @@ def scrape_config(monitor: Object, kubeconfig: Path) -> Object:
     labels, expressions = selector.pop("matchLabels", {}), selector.pop("matchExpressions", [])
     endpoint = dict(endpoint)
     port, interval, honor = endpoint.pop("port"), endpoint.pop("interval"), endpoint.pop("honorLabels", False)
-    own = [_relabeling(it) for it in endpoint.pop("relabelings", [])]
+    own = [_relabeling(rule) for rule in endpoint.pop("relabelings", [])]
     if unknown := spec.keys() | selector.keys() | endpoint.keys():
         raise ValueError(
             f"the PodMonitor has {sorted(unknown)}, which measurements/dashboard does not translate: add it there"
@@ -61,7 +61,7 @@ def scrape_config(monitor: Object, kubeconfig: Path) -> Object:
         "relabel_configs": [
             {"source_labels": [f"{_META}phase"], "regex": "(Failed|Succeeded)", "action": "drop"},
             *(_keep(f"{_META}label_{_safe(key)}", [value]) for key, value in labels.items()),
-            *(_keep(f"{_META}label_{_safe(it['key'])}", _values(it)) for it in expressions),
+            *(_keep(f"{_META}label_{_safe(expression['key'])}", _values(expression)) for expression in expressions),
             _keep(f"{_META}container_port_name", [port]),
             {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
             {"source_labels": [f"{_META}container_name"], "target_label": "container"},
@@ -91,4 +91,7 @@ def _values(expression: Object) -> list[str]:
 
 def _relabeling(rule: Object) -> Object:
     """Relabeling with the Prometheus Operator's names made Prometheus' own: sourceLabels becomes source_labels."""
-    return {"".join(f"_{it.lower()}" if it.isupper() else it for it in key): value for key, value in rule.items()}
+    return {
+        "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key): value
+        for key, value in rule.items()
+    }

@@ -35,8 +35,8 @@ def of_container(share: str, uuid: str, pod: str, used_mib: Figure, granted_mib:
         return lambda at: None if used_mib(at) is None else value
 
     def used(at: float) -> float | None:
-        found = used_mib(at)
-        return None if found is None else found * MIB
+        mib = used_mib(at)
+        return None if mib is None else mib * MIB
 
     return [
         Recorded("gpushare_container_memory_used_bytes", where, used),
@@ -49,24 +49,24 @@ def of_container(share: str, uuid: str, pod: str, used_mib: Figure, granted_mib:
 def openmetrics(series: Iterable[Recorded], begin: float, end: float) -> Iterator[str]:
     """Lines. The agent is restarted in the middle, so `instance` and the agent's own pod change there."""
     by_metric: dict[str, list[Recorded]] = {}
-    for one in series:
-        by_metric.setdefault(one.metric, []).append(one)
+    for item in series:
+        by_metric.setdefault(item.metric, []).append(item)
     for metric, of_metric in by_metric.items():
         yield f"# TYPE {metric.removesuffix('_total')} {'counter' if metric.endswith('_total') else 'gauge'}"
-        for one in of_metric:
+        for item in of_metric:
             for restart in (0, 1):
-                yield from _lines(one, begin, end, restart)
+                yield from _lines(item, begin, end, restart)
     yield "# EOF"
 
 
-def _lines(one: Recorded, begin: float, end: float, restart: int) -> Iterator[str]:
-    labels = {"pod": f"gpushare-agent-{restart}", **one.labels, "instance": f"10.0.0.{restart}:9408", "node": "n1"}
+def _lines(item: Recorded, begin: float, end: float, restart: int) -> Iterator[str]:
+    labels = {"pod": f"gpushare-agent-{restart}", **item.labels, "instance": f"10.0.0.{restart}:9408", "node": "n1"}
     text = ",".join(f'{name}="{value}"' for name, value in labels.items())
     middle = begin + (end - begin) / 2
     first, last = (begin, middle) if restart == 0 else (middle, end)
     at = first - first % SCRAPE_SECONDS + SCRAPE_SECONDS
     while at <= last:
-        value = one.figure((at - begin) / (end - begin))
+        value = item.figure((at - begin) / (end - begin))
         if value is not None:
-            yield f"{one.metric}{{{text}}} {value} {at:.0f}"
+            yield f"{item.metric}{{{text}}} {value} {at:.0f}"
         at += SCRAPE_SECONDS

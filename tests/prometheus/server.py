@@ -44,7 +44,10 @@ class Prometheus:
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
         """The query over the time (Unix seconds), one value each `step` seconds. Raises PrometheusError."""
         data = self.ask("query_range", query=query, start=str(start), end=str(end), step=str(step))
-        return [Series(it["metric"], tuple((float(at), float(v)) for at, v in it["values"])) for it in data["result"]]
+        return [
+            Series(series["metric"], tuple((float(at), float(v)) for at, v in series["values"]))
+            for series in data["result"]
+        ]
 
     def values_of(self, label: str, selector: str, start: float, end: float) -> list[str]:
         """What `label_values(selector, label)` of a Grafana variable gives for that time."""

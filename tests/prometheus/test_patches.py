@@ -63,27 +63,30 @@ def test_each_line_is_taken_and_does_what_it_says(shell: Shell, prometheus: str,
     create(shell, tmp_path, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": POD})
 
     program = f"{sys.executable} -m gpushare.kubectl.main recommend --prometheus={prometheus}"
-    found = json.loads(shell(f"{program} -o json"))["recommendations"]
-    assert sorted(one["kind"] for one in found) == [
+    advice = json.loads(shell(f"{program} -o json"))["recommendations"]
+    assert sorted(item["kind"] for item in advice) == [
         "a GPU of its own",
+        "could be best effort",
         "fewer clients",
+        "held without work",
         "memory granted and never used",
         "more clients",
         "threads that nobody could use",
     ]
-    for one in found:
-        shell(one["command"])
+    for item in advice:
+        if item["command"]:
+            shell(item["command"])
 
     for name, spec in SHARES.items():
         expected = GpuShare.model_validate({"metadata": {"name": name}, "spec": spec})
-        for one in found:
-            if one["share"] == name and one["kind"] != "a GPU of its own":
-                expected = patched(expected, one["patch"])
+        for item in advice:
+            if item["share"] == name and item["kind"] != "a GPU of its own" and item["patch"]:
+                expected = patched(expected, item["patch"])
         now = GpuShare.model_validate_json(shell(f"kubectl get gpushare {name} -o json"))
         assert now.spec.clients == expected.spec.clients
     after = json.loads(shell("kubectl get daemonset crash -n ml -o json"))["spec"]["template"]["spec"]["containers"][0]
     assert after["resources"] == {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}
     assert after["image"] == "app:1"
     again = json.loads(shell(f"{program} -o json"))
-    left = {(one["share"], one["kind"]) for one in again["recommendations"]}
+    left = {(item["share"], item["kind"]) for item in again["recommendations"]}
     assert ("roomy", "memory granted and never used") not in left, "what was changed is not recommended again"

@@ -131,19 +131,19 @@ def client(path: str) -> str:
     """Each step's outcome, in order."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.settimeout(SECONDS / 4)
-    found = [f"connect {outcome(lambda: connection.connect(path))}"]
-    if found == ["connect ok"]:
-        found.append(f"greeting {outcome(lambda: connection.recv(64))}")
+    outcomes = [f"connect {outcome(lambda: connection.connect(path))}"]
+    if outcomes == ["connect ok"]:
+        outcomes.append(f"greeting {outcome(lambda: connection.recv(64))}")
         connection.send(b"request")
         _, ancillary, _, _ = connection.recvmsg(64, 64)
         passed = array.array("i")
         for _, _, content in ancillary:
             passed.frombytes(content)
         for name, descriptor in zip(("socket", "pipe"), passed, strict=False):
-            found.append(f"{name}: write {outcome(lambda it=descriptor: os.write(it, b'word'))}")
-            found.append(f"fstat {outcome(lambda it=descriptor: os.fstat(it))}")
-        found.append(f"socket: read {outcome(lambda: os.read(passed[0], 64))}")
-    return ", ".join(found)
+            outcomes.append(f"{name}: write {outcome(lambda fd=descriptor: os.write(fd, b'word'))}")
+            outcomes.append(f"fstat {outcome(lambda fd=descriptor: os.fstat(fd))}")
+        outcomes.append(f"socket: read {outcome(lambda: os.read(passed[0], 64))}")
+    return ", ".join(outcomes)
 
 
 def case(number: int, labelled: bool, unconfined: str, pod_label: str) -> None:
@@ -184,10 +184,10 @@ def relabel(label: str) -> str:
     wanted = b"system_u:object_r:container_file_t:s0"
     actor = Actor(label, 0, lambda _: outcome(lambda: os.setxattr(directory, ATTRIBUTE, wanted)))
     write("/sys/fs/selinux/enforce", b"1")
-    found = actor.ask("label")
+    answer = actor.ask("label")
     write("/sys/fs/selinux/enforce", b"0")
     actor.end()
-    return found
+    return answer
 
 
 def main() -> None:

@@ -12,10 +12,10 @@ settings.load_profile("any machine")
 @pytest.fixture
 def free_ports() -> list[int]:
     """Two TCP ports that nothing listened on a moment ago."""
-    with socket.socket() as one, socket.socket() as two:
-        for probe in (one, two):
+    with socket.socket() as first, socket.socket() as two:
+        for probe in (first, two):
             probe.bind(("", 0))
-        return [probe.getsockname()[1] for probe in (one, two)]
+        return [probe.getsockname()[1] for probe in (first, two)]
 
 
 @pytest.fixture

@@ -296,7 +296,7 @@ class FakeKube:
                 await asyncio.Event().wait()
 
     def _unseen(self, watch: _Watch) -> list[_Change]:
-        return [] if self._storage.lags else [it for it in self._storage.changes if it.version > watch.seen]
+        return [] if self._storage.lags else [change for change in self._storage.changes if change.version > watch.seen]
 
     def _followed(self, resources: set[Resource]) -> bool:
         watched = {watch.resource for watch in self._storage.watches}
@@ -304,14 +304,14 @@ class FakeKube:
 
     def _only(self, resource: Resource, name: str, namespace: str | None) -> Key:
         """The key of the stored object. KeyError: there is none, or without a namespace more than one."""
-        found = [
+        keys = [
             key
             for key in self._storage.objects
             if key[0] == resource and key[2] == name and namespace in (None, key[1])
         ]
-        if len(found) != 1:
-            raise KeyError(f"{len(found)} {resource.plural} {name}")
-        return found[0]
+        if len(keys) != 1:
+            raise KeyError(f"{len(keys)} {resource.plural} {name}")
+        return keys[0]
 
     def _known(self, resource: Resource, name: str, namespace: str | None) -> Object:
         try:
@@ -420,9 +420,9 @@ def _selected(obj: Object, namespace: str | None, selectors: dict[str, Any]) -> 
             return False
     for term in filter(None, str(selectors.get("fieldSelector") or "").split(",")):
         path, _, value = term.partition("=")
-        found: Any = obj
+        current: Any = obj
         for part in path.split("."):
-            found = (found or {}).get(part)
-        if str(found or "") != value:
+            current = (current or {}).get(part)
+        if str(current or "") != value:
             return False
     return True

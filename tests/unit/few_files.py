@@ -36,7 +36,7 @@ def descriptors(left: int) -> Iterator[None]:
             os.close(held.pop())
         yield
     finally:
-        for one in held:
-            os.close(one)
+        for descriptor in held:
+            os.close(descriptor)
         gc.enable()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

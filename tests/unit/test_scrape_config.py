@@ -28,10 +28,10 @@ MONITOR: dict[str, Any] = {
 
 
 def test_labels_port_and_relabelings_are_prometheus_own() -> None:
-    found = scrape_config(MONITOR, Path("/k"))
-    assert (found["scrape_interval"], found["honor_labels"]) == ("30s", True)
-    assert found["kubernetes_sd_configs"][0]["namespaces"] == {"names": ["gpushare-system"]}
-    rules = found["relabel_configs"]
+    config = scrape_config(MONITOR, Path("/k"))
+    assert (config["scrape_interval"], config["honor_labels"]) == ("30s", True)
+    assert config["kubernetes_sd_configs"][0]["namespaces"] == {"names": ["gpushare-system"]}
+    rules = config["relabel_configs"]
     kept = {rule["source_labels"][0]: rule["regex"] for rule in rules if rule.get("action") == "keep"}
     assert kept == {
         "__meta_kubernetes_pod_label_app_kubernetes_io_name": "(gpushare)",

@@ -11,12 +11,12 @@ from importlib import import_module
 from typing import Any
 
 from gpushare.mps.control import ControlError
-from gpushare_workload.backend import CHOICES, GpuError
-from gpushare_workload.events import JsonLines, WrongError
+from gpushare_workload.backend import CHOICES, GpuError, on_a_cpu
+from gpushare_workload.events import JsonLines, WrongError, say
 from gpushare_workload.gpus.monitor import GpuMonitorError
 from gpushare_workload.processes.outcomes import WorkerError
 from gpushare_workload.processes.stopping import Stop, StoppedError
-from gpushare_workload.scenarios import SCENARIOS, scenario
+from gpushare_workload.scenarios import BY_TORCH, SCENARIOS, scenario
 
 WRONG, USAGE, GPU, STOPPED = 1, 2, 3, 4
 COMMANDS = {
@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     module = scenario(arguments.scenario) if arguments.command == "run" else command(arguments.command)
     events, stop = JsonLines(module.NAME), Stop().install()
+    if arguments.command == "run" and module.NAME not in BY_TORCH and (sentence := on_a_cpu(arguments.backend)):
+        say(sentence)
     try:
         module.run(arguments, events, stop)
     except WrongError as error:

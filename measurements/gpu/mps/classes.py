@@ -178,7 +178,7 @@ def programs(stand: Stand) -> dict[str, Any]:
         "best effort": stand.environment("BestEffort", sms=50),
         "protected": stand.environment("Protected"),
     }
-    page, ended, found = stand.broker.protected(), threading.Event(), {}
+    page, ended, results = stand.broker.protected(), threading.Event(), {}
     at_work = threading.Thread(target=work_now_and_then, args=(page, ended))
     at_work.start()
     for name in names:
@@ -188,11 +188,11 @@ def programs(stand: Stand) -> dict[str, Any]:
             pages = stand.broker.processes.get(process.pid)
             rows[way] |= {} if pages is None else {"counted": shown(pages)}
         digests = {row.get("digest") for row in rows.values()}
-        found[name] = {"same": len(digests) == 1 and None not in digests, **rows}
+        results[name] = {"same": len(digests) == 1 and None not in digests, **rows}
     ended.set()
     at_work.join()
     stand.broker.remove(page)
-    return found
+    return results
 
 
 def run_program(name: str, environment: dict[str, str]) -> "subprocess.Popen[str]":
@@ -238,7 +238,7 @@ def costs(stand: Stand, directory: Path) -> dict[str, Any]:
         str(library.resolve()),
     ]
     subprocess.run(command, check=True, timeout=60)
-    found: dict[str, Any] = {"pairs": PAIRS, "seconds_each": RATE_SECONDS}
+    results: dict[str, Any] = {"pairs": PAIRS, "seconds_each": RATE_SECONDS}
     for kind in ("Normal", "Protected", "BestEffort"):
         for depth in (1, 64):
             ways = (stand.environment(), stand.environment(kind))
@@ -255,11 +255,11 @@ def costs(stand: Stand, directory: Path) -> dict[str, Any]:
                     for way in order
                 }  # fmt: skip
                 pairs.append([rates[0], rates[1]])
-            found[f"{kind}, {depth} at a time"] = {
+            results[f"{kind}, {depth} at a time"] = {
                 "without": spread([before for before, _ in pairs]),
                 "ratio": spread([after / before for before, after in pairs]),
             }
-    return found
+    return results
 
 
 # Latency
@@ -308,25 +308,25 @@ class Scene:
 def cells(scene: Scene) -> dict[str, Any]:
     capacity = {name or "none": service.ask("capacity")["per_second"] for name, service in scene.services.items()}
     rate = LOAD * min(capacity.values())
-    found: dict[str, Any] = {"capacity_per_second": capacity, "rate": rate, "load": LOAD, "cells": []}
-    found["service_alone"] = {
+    results: dict[str, Any] = {"capacity_per_second": capacity, "rate": rate, "load": LOAD, "cells": []}
+    results["service_alone"] = {
         name or "none": [service.ask(f"load {rate} {REQUESTS} {seed}") for seed in (7, 8)]
         for name, service in scene.services.items()
     }
     for kind in NEIGHBOURS:
         for way in WAYS:
-            found["cells"].append(scene.cell(kind, way, REQUESTS, rate))
+            results["cells"].append(scene.cell(kind, way, REQUESTS, rate))
     for way in ("gives way, cap 50", "gives way, green 50"):
-        found["cells"].append(scene.cell("matmuls", way, REQUESTS, rate, "1 1") | {"bursts": "a second on, one off"})
-    for cell in found["cells"]:
-        alone = found["service_alone"]["Protected" if WAYS[cell["way"]].gives_way else "none"]
+        results["cells"].append(scene.cell("matmuls", way, REQUESTS, rate, "1 1") | {"bursts": "a second on, one off"})
+    for cell in results["cells"]:
+        alone = results["service_alone"]["Protected" if WAYS[cell["way"]].gives_way else "none"]
         cell["p99_times_alone"] = round(cell["service"]["p99_ms"] / median(run["p99_ms"] for run in alone), 3)
-    return found
+    return results
 
 
 def alone(scene: Scene) -> dict[str, Any]:
     """Best effort with nobody else, by way; and of its speed in turns with the plain one."""
-    found: dict[str, Any] = {"turns": ALONE_TURNS, "seconds_each": ALONE_SECONDS}
+    results: dict[str, Any] = {"turns": ALONE_TURNS, "seconds_each": ALONE_SECONDS}
     for kind in NEIGHBOURS:
         rates: dict[str, list[float]] = {}
         for turn in range(ALONE_TURNS):
@@ -341,8 +341,8 @@ def alone(scene: Scene) -> dict[str, Any]:
             )
             for name in ("gives way", "gives way, green 50")
         }
-        found[kind] = {name: spread(values) for name, values in rates.items()} | ratios
-    return found
+        results[kind] = {name: spread(values) for name, values in rates.items()} | ratios
+    return results
 
 
 def measured(part: str, stand: Stand, scene: Scene | None, directory: Path) -> dict[str, Any]:

@@ -67,6 +67,8 @@ PARTS = (
         "decode-1.3b", "GPT, 1.3 billion, each token a CUDA graph", "tokens", ("decode.py", "--size", "1.3b"),
     ),
     Part("bert", "BERT-base embedding, batch 16", "texts", ("bert.py",)),
+    Part("bert-graph", "BERT-base embedding, a text as a CUDA graph", "texts", ("bert.py", "--batch", "1", "--graph")),
+    Part("gpt-train", "GPT training, 355 million parameters", "sequences", ("gpt.py", "--train")),
     Part("gpt-1.3b", "GPT, 1.3 billion parameters", "tokens", ("gpt.py", "--size", "1.3b")),
     Part("preprocess", "Images cropped by the CPU, resized by the GPU", "images", ("preprocess.py",)),
     Part(
@@ -74,6 +76,9 @@ PARTS = (
     ),
     Part("jax-train", "A training step in JAX", "rows", ("jax_train.py",)),
     Part("kmeans", "k-means, 500,000 points of 64 features, 128 clusters", "points", ("kmeans.py",)),
+    Part("batched-yolos", "YOLOS-small, 8 images at a time", "images", ("yolos.py", "--batch", "8")),
+    Part("batched-bert", "BERT-base embedding, batch 16, as a CUDA graph", "texts", ("bert.py", "--graph")),
+    Part("batched-resnet-infer", "ResNet-50 inference, batch 64", "images", ("resnet.py", "--batch", "64")),
 )  # fmt: skip
 
 

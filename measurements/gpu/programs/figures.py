@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialCase, TrialMode
+from gpushare.kubectl.rules.trial.decision import judge
 from gpushare.kubectl.rules.trial.records import SCHEMA, TrialRecord
 from gpushare.kubectl.rules.trial.rows import TrialRow
 from gpushare.kubectl.rules.trial.spread import Spread
-from gpushare.kubectl.rules.trial.verdict import is_above, slow_alone
+from gpushare.kubectl.rules.trial.verdict import answer_of, is_above, slow_alone
 from gpushare_workload.results.comparison import Comparison, read
 from measurements.gpu.programs.compare import PARTS, Part
 
@@ -135,9 +136,9 @@ class Gain:
     most. If several machines had as many processes in several runs: the median of theirs, and the extremes of all.
 
     `runs`: of the processes, on each machine. `alone`: their work in multiples of one alone; None: that one was slow in
-    some windows. `pods`: of as many pods of a share; None: not measured, or not to be divided. `elsewhere`: pods and
-    processes ran on two machines. `busy`: NVML's utilisation in percent, of one copy of each program alone, in the runs
-    of the processes.
+    some windows. `verdict`: on these copies, by machine, as `compare` gives it; empty: none. `pods`: of as
+    many pods of a share; None: not measured, or not to be divided. `elsewhere`: pods and processes ran on two machines.
+    `busy`: NVML's utilisation in percent, of one copy of each program alone, in the runs of the processes.
     """
 
     title: str
@@ -146,6 +147,7 @@ class Gain:
     runs: tuple[int, ...]
     processes: Spread
     alone: Spread | None
+    verdict: tuple[str, ...]
     pods: Spread | None
     elsewhere: bool
 
@@ -183,7 +185,7 @@ def _gain(part: Part, folder: Path) -> Gain | None:
         tried for tried in candidates if tried[0].case == row.case and (tried[0].runs > 1 or tried[2] is comparison)
     ]
     busy = [entry.busy_percent for entry in comparison.rows if entry.case.mode is TrialMode.ALONE]
-    alone = [_alone(entry, whole) for entry, _, whole in alike]
+    alone = [steady_gain(entry, whole) for entry, _, whole in alike]
     return Gain(
         title=part.title,
         busy=tuple(percent.median for percent in busy if percent),
@@ -191,9 +193,15 @@ def _gain(part: Part, folder: Path) -> Gain | None:
         runs=tuple(entry.runs for entry, _, _ in alike),
         processes=_of_all([spread for _, spread, _ in alike]),
         alone=None if None in alone else _of_all([spread for spread in alone if spread]),
+        verdict=() if None in alone else tuple(dict.fromkeys(_verdict(entry) for entry, _, _ in alike)),
         pods=of_pods.get(row.case.copies),
         elsewhere=all(elsewhere(entry, whole) for entry, _, whole in alike),
     )
+
+
+def _verdict(row: TrialRow) -> str:
+    judgement = judge(row)
+    return "–" if judgement is None else answer_of(judgement).value
 
 
 def _of_all(machines: Sequence[Spread]) -> Spread:
@@ -203,7 +211,7 @@ def _of_all(machines: Sequence[Spread]) -> Spread:
     )
 
 
-def _alone(row: TrialRow, comparison: Comparison) -> Spread | None:
+def steady_gain(row: TrialRow, comparison: Comparison) -> Spread | None:
     """What the copies of `row` did in multiples of one alone; None: that one was slow in some windows."""
     slow = slow_alone(comparison.rows) or is_above(row) or _varies_alone(comparison.rows)
     return None if slow else row.gain

@@ -44,7 +44,8 @@ LINK_HOPS = 40
 PROBE_SECONDS = 180
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PROBE = """
-import json, pathlib, runpy, sys
+import json, os, pathlib, runpy, sys
+os.environ["GPUSHARE_THREADS"] = "100"
 sys.argv = ["gpushare-workload", "run", "limits", "--throughput", "0"]
 if {simulated}:
     import gpushare_workload.backend.on_numpy.backend, gpushare_workload.cli

@@ -1,4 +1,4 @@
-"""Writes the tables of kernels.md and results.md in measurements/pages from the results under measurements/results.
+"""Writes the tables of measurements/pages/kernels.md from the results under measurements/results.
 
     python3 -m measurements.gpu.workload.bench_page [FOLDER OF THE PAGES]
 
@@ -17,16 +17,11 @@ from measurements.gpu.workload.bench_tables import tables
 from tests.page_tables import filled
 
 PAGES, RESULTS = ROOT / "measurements/pages", ROOT / "measurements/results"
-OF_RESULTS = ("gains",)
-"""The tables of results.md; all others stand in kernels.md."""
 
 
 def main(pages: Path = PAGES) -> None:
-    all_tables = tables(RESULTS)
-    read = {name: all_tables.pop(name) for name in OF_RESULTS}
-    for page, of_it in (("results.md", read), ("kernels.md", all_tables)):
-        path = pages / page
-        path.write_text(filled(path.read_text(), of_it))
+    path = pages / "kernels.md"
+    path.write_text(filled(path.read_text(), tables(RESULTS)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of kernels.md and results.md, from what benchmark and scenarios of this folder measured:
+"""The tables of kernels.md, from what benchmark and scenarios of this folder measured:
 measurements/results/PRODUCT/bench and measurements/results/PRODUCT/workload*.json.
 
 A table is of one part of the benchmark, but for those by clients. The report of a product takes the runs of one case

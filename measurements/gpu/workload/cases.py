@@ -165,6 +165,11 @@ def turns_fit(events: Events) -> bool:
     return bool(fewest["kept"] == 0 and fewest["in-turns"] > 0 and fewest["together"] > 0)
 
 
+def nobody_waits(events: Events) -> bool:
+    """Under limits that fit the GPU, nobody is refused what its own limit allows."""
+    return all(event["refused"] == 0 and event["waited_part"] == 0 for event in measured(events))
+
+
 def one_at_once(events: Events) -> bool:
     """Time slices: no two processes have a kernel on the GPU at the same moment."""
     return bool(only(measured(events), processes=2)[0]["at_once"] <= 1.05)
@@ -224,6 +229,7 @@ CASES = (
     Case("trio", (*TRIO, "--threads", "50"), threads=100, holds=all_three_go_on),
     Case("oversize", ("oversize",), holds=data_passes_through),
     Case("swell", ("swell", "--duration", "2"), mps=False, holds=turns_fit, seconds=90),
+    Case("swell_under_limits", ("swell", "--duration", "2"), holds=nobody_waits, seconds=90),
     Case("serve", ("serve", "--rate", "200", "--duration", "5"), holds=served_all, runs=3),
     Case("serve_overloaded", ("serve", "--rate", "40000", "--duration", "2"), holds=overloaded),
     Case("hog_within_its_grant", ("hog", "--hold", "1"), holds=limit_refused),

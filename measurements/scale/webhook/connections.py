@@ -119,7 +119,7 @@ async def attack(kind: str, port: int, count: int, opened: list[int]) -> None:
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     speaks, act = KINDS[kind]
 
-    async def one() -> None:
+    async def connection() -> None:
         while True:
             try:
                 pair = await asyncio.open_connection(
@@ -137,7 +137,7 @@ async def attack(kind: str, port: int, count: int, opened: list[int]) -> None:
                 pair[1].transport.abort()
             await asyncio.sleep(0)
 
-    await asyncio.gather(*(one() for _ in range(count)))
+    await asyncio.gather(*(connection() for _ in range(count)))
 
 
 async def ask(port: int, tls: ssl.SSLContext, address: str) -> float | None:

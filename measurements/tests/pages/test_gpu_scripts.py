@@ -24,7 +24,7 @@ def test_the_readme_names_each_measurement_on_a_gpu() -> None:
         if not {"stack", "latency"} & {*file.parts} and '__name__ == "__main__"' in (REPOSITORY / file).read_text()
     }
     # They write pages from what was measured:
-    writers = {"measurements.gpu.workload.bench_page", "measurements.gpu.programs.page"}
+    writers = {f"measurements.gpu.{name}" for name in ("workload.bench_page", "programs.page", "programs.pays")}
     assert named == scripts - writers
 
 

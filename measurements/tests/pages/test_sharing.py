@@ -1,4 +1,4 @@
-"""The tables of kernels.md and results.md say what the stored benchmarks say."""
+"""The tables of kernels.md say what the stored benchmarks say."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from measurements.gpu.workload.bench_tables import tables
 from measurements.gpu.workload.scenario_table import TABLES, Figure, parts, scenarios
 from tests.page_tables import filled
 
-PAGES = [REPOSITORY / "measurements" / "pages" / name for name in ("kernels.md", "results.md")]
+PAGES = [REPOSITORY / "measurements" / "pages" / "kernels.md"]
 RESULTS = REPOSITORY / "measurements" / "results"
 MARK = re.compile(r"<!-- (\w+): written by measurements/gpu/workload/bench_page.py -->")
 

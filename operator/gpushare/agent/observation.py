@@ -1,4 +1,4 @@
-"""The loop `observe`: who uses the GPUs, who uses none of what was granted, whether memory is short,
+"""The loop `observe`: who uses the GPUs, who uses none of what was granted, who is charged, whether memory is short,
 and who keeps a place that others wait for.
 """
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
+from gpushare.agent.observe.charges import ChargeLog, SharedGpu, charges, initialising_parts
 from gpushare.agent.observe.granted import Reserved, granted_parts, reserved
 from gpushare.agent.observe.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.observe.usage import Reading
@@ -26,7 +27,8 @@ APART = 0.75
 
 class Observer:
     """`reserved`: what containers hold of the GPUs of shares whose clients may borrow. `parts`: the running containers
-    with a part of a shared GPU, at the last observation. `unused`: None until the GPUs were observed once.
+    with a part of a shared GPU, at the last observation. `unused`: None until the GPUs were observed once. `charges`:
+    what namespaces are charged for.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Observer:
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds."""
         self.usage = usage
+        self.charges = ChargeLog()
         self.shortages = shortages
         self._idle = idle
         self.reserved: Mapping[ShareGpu, Reserved] = {}
@@ -63,6 +66,7 @@ class Observer:
         pods = cache.pods.objects.values()
         sources = UsageSources(readings.inventory.views, readings.taken(), pods, cache.shares, places, claimed)
         new = await self.usage.observe(sources, cache.published_findings)
+        self._charge(places, claimed)
         now = datetime.now(UTC)
         self._find_unused(places, now)
         self._observe_shortages(new, places, claimed, now)
@@ -77,6 +81,25 @@ class Observer:
             if broker is not None and broker.places is not None and is_fresh(broker.heartbeat, now):
                 is_open = decision is not None and decision.readiness.takes_clients and not decision.plan.replaces_pod
                 yield uuid, QueuedGpu(broker, view.utilization if view is not None else None, is_open)
+
+    def _charge(self, places: Mapping[ContainerName, ShareGpu], claimed: Mapping[ContainerName, Grant]) -> None:
+        """Nobody is charged before the kubelet was read: who holds slots and whole GPUs is not known."""
+        readings, cache = self._readings, self._readings.cache
+        if readings.kubelet.view is None:
+            return
+        held = granted_parts(cache.pods.objects.values(), places, claimed, cache.shares)
+        whole = readings.whole_places()
+        starting = initialising_parts(self.observed.values(), [*places, *whole])
+        self.charges.update(charges(self._gpus(), (*held, *starting), whole), self._clock())
+
+    def _gpus(self) -> Iterator[SharedGpu]:
+        """The GPUs that shares have here. One that is lost serves nobody, and is charged to nobody."""
+        directories, views = self._readings.directories, self._readings.inventory.views
+        shares = {uuid: item.wanted.share for uuid, item in directories.shared.items()}
+        shares |= {uuid: item.share for uuid, item in directories.whole.items()}
+        for uuid, share in shares.items():
+            if (view := views.get(uuid)) is not None and not view.lost:
+                yield SharedGpu(share, uuid, view.info.product, view.info.memory_mib)
 
     def _find_unused(self, places: Mapping[ContainerName, ShareGpu], now: datetime) -> None:
         cache = self._readings.cache
@@ -99,7 +122,7 @@ class Observer:
         lending = {name: share for name, share in cache.shares.items() if share.limits_memory is not None}
         parts = list(granted_parts(cache.pods.objects.values(), places, claimed, lending)) if lending else []
         self.reserved = reserved(parts)
-        unused = {item.part.container for item in self.unused.found} if self.unused is not None else set()
+        unused = {item.part.container for item in self.unused.longest_first} if self.unused is not None else set()
         waiting: Counter[Uuid] = Counter()
         for container, (_, uuid), grant in parts:
             if container in unused:

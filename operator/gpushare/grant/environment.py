@@ -32,7 +32,6 @@ NORMAL_PRIORITY = "0"
 """CUDA_MPS_CLIENT_PRIORITY of every client: MPS' priorities protect nobody."""
 _FRACTION_STEPS = 10_000
 _NUMBER = re.compile(r"[0-9]{1,15}")
-_FRACTION = re.compile(r"0\.[0-9]{1,4}|1\.0000")
 
 
 def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, str]:
@@ -69,11 +68,6 @@ def client_environment(grant: Grant, gpu_memory_mib: int | None) -> dict[str, st
 def memory_variable(mib: int) -> str:
     """The value of CUDA_MPS_PINNED_DEVICE_MEM_LIMIT that grants a process so much."""
     return f"0={mib}M"
-
-
-def is_fraction(text: str) -> bool:
-    """Tells whether `text` is a memory fraction as we write it."""
-    return _FRACTION.fullmatch(text) is not None
 
 
 def grant_from_environment(environment: Mapping[str, str]) -> Grant | None:

@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -24,6 +25,9 @@ SOON_SECONDS = 0.001
 """The supervisor gives a turn, and the MPS daemon a socket, in 0.2 to 0.5 ms (H100)."""
 MAX_DESCRIPTORS = 4
 """Received at once; the kernel closes those beyond, and the packet is refused."""
+
+MOST_UNREAD = 4
+"""A request, and what comes with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +146,11 @@ def receive_now(sock: socket.socket, *, peek: bool = False) -> Packet:
     return packet
 
 
-async def plain(sock: socket.socket) -> bytes:
-    """A packet's data; empty when the other side hung up. ProtocolError where descriptors came with it."""
-    packet = await receive(sock)
+async def plain(sock: socket.socket, *, peek: bool = False) -> bytes:
+    """A packet's data; empty when the other side hung up. ProtocolError where descriptors came with it. `peek`: as of
+    `receive`.
+    """
+    packet = await receive(sock, peek=peek)
     packet.close()
     if packet.descriptors:
         raise ProtocolError("descriptors came with a message that has none")
@@ -152,12 +158,18 @@ async def plain(sock: socket.socket) -> bytes:
 
 
 def has_hung_up(sock: socket.socket) -> bool:
-    try:
-        return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    """Also while something that it said before is unread."""
+    events = select.poll()
+    events.register(sock, select.POLLRDHUP)
+    return bool(events.poll(0))
+
+
+def drop_unread(sock: socket.socket) -> None:
+    """For a connection that is then closed: with something unread its peer would get ECONNRESET, not an end."""
+    with suppress(OSError):
+        for _ in range(MOST_UNREAD):
+            if not sock.recv(1, socket.MSG_DONTWAIT):
+                return
 
 
 def send_now(sock: socket.socket, data: bytes, descriptors: Collection[int] = ()) -> None:

@@ -184,7 +184,7 @@ class SocketsAnswer(WireModel, frozen=True, kw_only=True):
 
 
 class QueuedKind(StrEnum):
-    CLIENT = "Client"  # its connection; it has asked to attach
+    CLIENT = "Client"  # its connection; it was greeted
     ASKED = "Asked"  # a connection to the MPS daemon, which was asked for a socket
     PASSED = "Passed"  # a client's socket to the server, which the client may have got
     PLACE = "Place"  # a client's connection, on which it waits for a place

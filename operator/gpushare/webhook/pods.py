@@ -124,8 +124,8 @@ def check_pod(pod: dict[str, Any], data: AdmissionData) -> Answer:
 
 
 def _may_be_missing(change: Change) -> bool:
-    """The memory fraction: whoever added the rest, a moment ago or elsewhere, may not have known the share's GPUs. A
-    toleration: without it a pod harms nobody."""
+    """The memory fraction: whoever added the rest, a moment ago or elsewhere, may not have known the share's GPUs, or
+    other ones. A toleration: without it a pod harms nobody."""
     return change.field.endswith(f".env[{ENV_GRANTED_FRACTION}]") or change.field.startswith("spec.tolerations")
 
 
@@ -218,7 +218,9 @@ def _environment_changes(container: Container, expected: Mapping[str, str]) -> I
     """The changes come before the tenant's own variables, so that those can refer to ours as $(GPUSHARE_…)."""
     variables = listed(container.body, "env")
     if restored := restored_environment(container, expected):
-        yield Change(f"{container.path}/env", restored, f"{container.field}.env")
+        variables, earlier = restored
+        named = f"[{ENV_GRANTED_FRACTION}]" if earlier == {ENV_GRANTED_FRACTION} else ""
+        yield Change(f"{container.path}/env", variables, f"{container.field}.env{named}")
         return
     present = {variable.get("name") for variable in variables}
     missing = [{"name": name, "value": value} for name, value in expected.items() if name not in present]

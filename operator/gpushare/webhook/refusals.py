@@ -15,7 +15,6 @@ from gpushare.api.names import (
     CLIENT_PIPE_DIR,
     DEFAULT_LOG_DIR,
     DEFAULT_PIPE_DIR,
-    ENV_GRANTED_FRACTION,
     GRANT_ANNOTATIONS,
     MPS_RESOURCE,
     NVIDIA_RESOURCES,
@@ -26,7 +25,7 @@ from gpushare.api.names import (
     size_template,
     slot_resource,
 )
-from gpushare.grant.environment import VARIABLES, grant_from_environment, is_fraction
+from gpushare.grant.environment import VARIABLES, grant_from_environment
 from gpushare.grant.refused import GrantRefused
 from gpushare.webhook.containers import Container
 from gpushare.webhook.review import LONGEST_VALUE, AdmissionData, listed, quoted, shown, some
@@ -121,15 +120,16 @@ def annotation_problem(refused: GrantRefused, *, alone: bool) -> str:
     return f"{refused}; for one container alone write it as {own[0]}" if own and not alone else str(refused)
 
 
-def restored_environment(container: Container, expected: Mapping[str, str]) -> list[Any] | None:
-    """The variables of a copy of an admitted pod, with the grant of today in the place of an earlier one; None where
-    it brings none along, or the same.
+def restored_environment(container: Container, expected: Mapping[str, str]) -> tuple[list[Any], frozenset[str]] | None:
+    """The variables of a copy of an admitted pod, with the grant of today in the place of an earlier one, and the names
+    of those that had other values; None where it brings no grant along, or the same.
     """
     ours = _reserved(container)
-    if not expected or not _is_grant(ours) or all(_is_ours(str(one["name"]), one, expected) for one in ours):
+    earlier = {name for one in ours if not _is_ours(name := str(one["name"]), one, expected)}
+    if not expected or not _is_grant(ours) or not earlier:
         return None
     others = [variable for variable in listed(container.body, "env") if variable not in ours]
-    return [*({"name": name, "value": value} for name, value in expected.items()), *others]
+    return [*({"name": name, "value": value} for name, value in expected.items()), *others], frozenset(earlier)
 
 
 def environment_problems(container: Container, expected: Mapping[str, str] | None) -> Iterator[str]:
@@ -156,7 +156,7 @@ def mount_problems(container: Container, volumes: list[Any]) -> Iterator[str]:
     sources = {volume.get("name"): volume for volume in volumes}
     for key, where in (("volumeMounts", "mountPath"), ("volumeDevices", "devicePath")):
         for index, mount in enumerate(listed(container.body, key)):
-            path = posixpath.normpath("/" + str(mount.get(where) or "").lstrip("/"))
+            path = _in_container(str(mount.get(where) or ""))
             field = f"{container.field}.{key}[{index}].{where}: {quoted(mount.get(where))}"
             ours = next((ours for ours in OUR_PATHS if _is_within(path, ours)), None)
             if ours and not _is_earlier_log_mount(mount):
@@ -167,6 +167,12 @@ def mount_problems(container: Container, volumes: list[Any]) -> Iterator[str]:
                     f"{field}: is a read-only volume, so gpushare's {below} has no place below it and the container"
                     " could not start; mount it elsewhere or writable"
                 )
+
+
+def _in_container(path: str) -> str:
+    """Where it is mounted: /var/run is a link to /run in nearly every image."""
+    normal = posixpath.normpath("/" + path.lstrip("/"))
+    return normal.removeprefix("/var") if _is_within(normal, "/var/run") else normal
 
 
 def _is_read_only(mount: Mapping[str, Any], volume: Mapping[str, Any]) -> bool:
@@ -225,10 +231,7 @@ def _is_grant(reserved: Collection[Mapping[str, Any]]) -> bool:
 def _is_ours(name: str, variable: Mapping[str, Any], expected: Mapping[str, str]) -> bool:
     if variable.get("valueFrom") or not expected:
         return False
-    value = variable.get("value") or ""
-    if name == ENV_GRANTED_FRACTION:  # the share's largest GPU, which it is a fraction of, may have changed since
-        return is_fraction(value)
-    return expected.get(name) == value
+    return expected.get(name) == (variable.get("value") or "")
 
 
 def _is_within(path: str, directory: str) -> bool:

@@ -24,11 +24,11 @@ def program(tenant: Tenant, name: str, share: str, *steps: int, **options: Any) 
 
 
 def borrowers(harness: Harness) -> dict[str, dict[str, Any]]:
-    return {it["pod"]: it for it in harness.gpu_node().get("status", {}).get("borrowers", [])}
+    return {entry["pod"]: entry for entry in harness.gpu_node().get("status", {}).get("borrowers", [])}
 
 
 def reasons(tenant: Tenant, pod: str) -> list[str]:
-    return [it["reason"] for it in tenant.kubernetes_events(pod)]
+    return [event["reason"] for event in tenant.kubernetes_events(pod)]
 
 
 def pressure(harness: Harness) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def start_borrower(tenant: Tenant, name: str, share: str, mib: int = 110_000, **
 
 
 def is_told(harness: Harness, name: str) -> None:
-    found = wait_until(f"{name} is told to borrow", lambda: borrowers(harness).get(name), TOLD_SECONDS)
-    assert (found["reservedMib"], found["limitMib"]) == (RESERVED, 2 * RESERVED)
-    assert found["observedMib"] >= 110_000
+    borrower = wait_until(f"{name} is told to borrow", lambda: borrowers(harness).get(name), TOLD_SECONDS)
+    assert (borrower["reservedMib"], borrower["limitMib"]) == (RESERVED, 2 * RESERVED)
+    assert borrower["observedMib"] >= 110_000
 
 
 def ended_for_the_other(harness: Harness, tenant: Tenant, borrower: str, other: str) -> None:
@@ -55,7 +55,7 @@ def ended_for_the_other(harness: Harness, tenant: Tenant, borrower: str, other: 
     assert taken["refused"] > 0
     assert taken["at"] >= error["at"]
     wait_until("both events", lambda: {"MemoryShort", "ClientTerminated"} <= set(reasons(tenant, borrower)), 20)
-    messages = {it["reason"]: it["message"] for it in tenant.kubernetes_events(borrower)}
+    messages = {event["reason"]: event["message"] for event in tenant.kubernetes_events(borrower)}
     assert "ended in 6 s" in messages["MemoryShort"]
     assert "whenShort: Terminate" in messages["ClientTerminated"]
     wait_until("nobody borrows any more", lambda: not borrowers(harness), TOLD_SECONDS, lambda: borrowers(harness))
@@ -88,11 +88,13 @@ def test_with_the_default_policy_nobody_is_ended(harness: Harness) -> None:
         tenant.start(program(tenant, "other", "tells", 50_000))
         tenant.wait_event("other", "refused", 30)
         wait_until("it is told", lambda: "MemoryShort" in reasons(tenant, "borrower"), 30)
-        found = wait_until("pressure", lambda: pressure(harness).get("status") == "True" and pressure(harness), 30)
-        assert found["reason"] == "MemoryShort"
+        shortage = wait_until("pressure", lambda: pressure(harness).get("status") == "True" and pressure(harness), 30)
+        assert shortage["reason"] == "MemoryShort"
         holds_for("both go on", lambda: len(tenant.running()) == 2, 20)
         assert not tenant.events_of("other", "taken")
-        (told,) = [it["message"] for it in tenant.kubernetes_events("borrower") if it["reason"] == "MemoryShort"]
+        (told,) = [
+            event["message"] for event in tenant.kubernetes_events("borrower") if event["reason"] == "MemoryShort"
+        ]
         assert "Nobody is ended (whenShort: Audit)" in told
         tenant.delete_pods("borrower")
         assert tenant.wait_event("other", "taken", 30)["refused"] > 0
@@ -141,6 +143,6 @@ def test_the_operator_takes_no_gpu_whose_limits_exceed_the_shares_percent(harnes
         def refused() -> bool:
             # Another GPU may be in use for a moment, by the daemon of a share that has just gone.
             unavailable = far.get().get("status", {}).get("unavailable", ())
-            return any("raise memory.limits.overcommitPercent, which is 100" in it["message"] for it in unavailable)
+            return any("raise memory.limits.overcommitPercent, which is 100" in gpu["message"] for gpu in unavailable)
 
         wait_until("it is refused", refused, 30, far.get)

@@ -1,21 +1,33 @@
-"""A protected and a best-effort client on one GPU: what each does there is seen, and so is who takes no class.
+"""A protected and a best-effort client on one GPU: what each does there is seen, and who takes no class is ended, but
+not one whose container has no library for that.
 
 The driver's libraries are stand-ins of tests/native, in which a kernel lasts as many microseconds as its grid is wide.
 """
 
+import json
+from typing import Any
+
 import pytest
 
+from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.cluster.tools.test_metrics import Scraped
 
-pytestmark = pytest.mark.takes(100)
 CLIENT = """
 import ctypes, json, os, sys, time
 from gpushare.simulation.client import SimulatedContext
-context, what = SimulatedContext.create(), sys.argv[1]
+what = sys.argv[1]
+if what == "older":
+    print(json.dumps({"event": "waits"}), flush=True)
+    while not os.path.exists("/tmp/classes"):
+        time.sleep(0.2)
+context = SimulatedContext.create()
 print(json.dumps({"event": "started", "class": os.environ.get("GPUSHARE_CLASS")}), flush=True)
-if what == "silent":
-    time.sleep(3600)
+for checks in range(3600 if what in ("older", "silent") else 0):
+    context.launch(100)
+    context.synchronize()
+    print(json.dumps({"event": "progress", "checks": checks + 1}), flush=True)
+    time.sleep(1)
 cuda, count, null = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint, ctypes.c_void_p()
 def kernel(microseconds):
     grid = [count(number) for number in (microseconds, 1, 1, 1, 1, 1, 0)]
@@ -29,23 +41,39 @@ while not failed:
 """It attaches by the simulated GPU, and launches before the stand-in, which attaches nowhere: by one process both."""
 
 
-def start(tenant: Tenant, name: str, client_class: str) -> None:
+def client(tenant: Tenant, name: str, client_class: str, **spec: Any) -> Object:
     command = ["python", "-c", CLIENT, name]
-    tenant.start(tenant.pod(name, "classes", command=command, annotations={"gpushare.dev/class": client_class}))
+    pod = tenant.pod(name, "classes", command=command, annotations={"gpushare.dev/class": client_class})
+    pod["spec"] |= spec
+    return pod
 
 
 @pytest.mark.usefixtures("driver")
-def test_what_each_class_does_is_seen_and_who_takes_none_is_found(harness: Harness) -> None:
-    clients = {
+def test_what_each_class_does_is_seen_and_who_takes_none_is_ended(harness: Harness) -> None:
+    """But `older`, which was granted a class, and whose container started while the share had none and showed grants:
+    it has the other front of the same library.
+    """
+    clients: dict[str, Any] = {
         "perGpu": 4,
         "threads": {"default": 25, "max": 50},
-        "memory": {"default": "4Gi"},
-        "classes": {},
+        "memory": {"default": "4Gi", "reportedTotal": "Grant"},
     }
-    with harness.share("classes", clients=clients, gpus={"perNode": 1}), harness.namespace() as tenant:
-        start(tenant, "silent", "BestEffort")
-        start(tenant, "serve", "Protected")
-        start(tenant, "train", "BestEffort")
+    with_classes = clients | {"classes": {}}
+    spec: dict[str, Any] = {"gpus": {"perNode": 1}, "enforcement": "Terminate"}
+    with harness.share("classes", clients=with_classes, **spec) as share, harness.namespace() as tenant:
+        tenant.start(client(tenant, "older", "BestEffort", schedulingGates=[{"name": "example.com/later"}]))
+        share.apply(clients=clients, **spec)
+        wait_until("the GPU's CDI spec has the other library", lambda: fronts(harness) == [False])
+        ungate = [{"op": "remove", "path": "/spec/schedulingGates"}]
+        tenant.kubectl("patch", "pod", "older", "--type=json", "--patch", json.dumps(ungate))
+        tenant.wait_event("older", "waits")
+        share.apply(clients=with_classes, **spec)
+        wait_until("it has that of classes", lambda: fronts(harness) == [True])
+        tenant.kubectl("exec", "older", "--", "touch", "/tmp/classes")
+        tenant.wait_event("older", "progress")
+        tenant.start(client(tenant, "silent", "BestEffort"))
+        tenant.start(client(tenant, "serve", "Protected"))
+        tenant.start(client(tenant, "train", "BestEffort"))
         for name, client_class in (("serve", "Protected"), ("train", "BestEffort")):
             assert tenant.wait_event(name, "started")["class"] == client_class
             assert tenant.wait_event(name, "launched")["failed"] == 0
@@ -73,9 +101,10 @@ def test_what_each_class_does_is_seen_and_who_takes_none_is_found(harness: Harne
             assert 0 <= agent.value("gpushare_container_last_launch_seconds", **of_client) < 30
         assert agent.values("gpushare_container_launches_total", pod="silent") == []
 
-        wait_until("who took no class is told", lambda: class_not_taken(tenant) == {"silent"}, 90)
-        [finding] = harness.gpu_node()["status"]["findings"]
-        assert (finding["reason"], finding["pod"]) == ("ClassNotTaken", "silent")
+        wait_until("who takes no class is told", lambda: of_event(tenant, "ClassNotTaken") == {"older", "silent"}, 90)
+        wait_until("who could is ended", lambda: "silent" in of_event(tenant, "ClientTerminated"), 30)
+        tenant.go_on(["older"])
+        assert of_event(tenant, "ClientTerminated") == {"silent"}
 
         before = agent.value("gpushare_container_launches_total", **of("train", "BestEffort"))
         harness.restart_pods("agent")
@@ -84,8 +113,15 @@ def test_what_each_class_does_is_seen_and_who_takes_none_is_found(harness: Harne
         assert before > 0
 
 
-def class_not_taken(tenant: Tenant) -> set[str]:
-    events = tenant.kubectl.items("events", "--field-selector", "reason=ClassNotTaken")
+def fronts(harness: Harness) -> list[bool]:
+    """For each GPU that takes clients, whether they get the front library of classes; else that of grants."""
+    specs = [path.read_text() for path in harness.in_node("/var/run/cdi").glob("gpushare.dev-gpu-*.json")]
+    return ["libcuda-classes" in spec for spec in specs if "gpushare-libcuda" in spec]
+
+
+def of_event(tenant: Tenant, reason: str) -> set[str]:
+    """The pods that have it."""
+    events = tenant.kubectl.items("events", "--field-selector", f"reason={reason}")
     return {event["involvedObject"]["name"] for event in events}
 
 

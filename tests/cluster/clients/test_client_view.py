@@ -10,7 +10,6 @@ from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Share, wait_until
 from tests.cluster.node import daemon_of
 
-pytestmark = pytest.mark.takes(60)  # all of them, on one worker
 PIPE = "/run/gpushare/mps"
 PROBE = f"""
 import json, os, pathlib

@@ -45,7 +45,7 @@ def test_the_same_deletion_without_our_guard_kills_the_neighbours(harness: Harne
 
 def ends(tenant: Tenant, name: str) -> list[Object]:
     """What was told of ordered ends of the pod's clients."""
-    return [it for it in tenant.kubernetes_events(name) if it["reason"] == "ClientTerminated"]
+    return [event for event in tenant.kubernetes_events(name) if event["reason"] == "ClientTerminated"]
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def exit_code(tenant: Tenant, name: str) -> int:
 
     def ended() -> list[Object]:
         states = tenant.kubectl.get("pod", name)["status"].get("containerStatuses", [])
-        return [it["state"]["terminated"] for it in states if "terminated" in it["state"]]
+        return [status["state"]["terminated"] for status in states if "terminated" in status["state"]]
 
     return int(wait_until(f"{name} ended", ended, 60, lambda: tenant.explain(name))[0]["exitCode"])
 

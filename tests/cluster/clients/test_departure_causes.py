@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-
 from localcluster.cluster import processes
 from localcluster.kubectl import Object
 from tests.cluster.clients.logind import logind
@@ -77,7 +75,7 @@ def controlled(kind: str, version: str, pod: Object, **spec: Any) -> Object:
 def terminated(tenant: Tenant, prefix: str) -> list[str]:
     """What was told of ordered ends of the pods whose names begin so."""
     events = tenant.kubectl.items("events", "--field-selector=reason=ClientTerminated")
-    return [it["message"] for it in events if it["involvedObject"]["name"].startswith(prefix)]
+    return [event["message"] for event in events if event["involvedObject"]["name"].startswith(prefix)]
 
 
 def everybody_else_goes_on(tenant: Tenant, share: str, victims: list[Object], ends: dict[str, Cause]) -> None:
@@ -85,7 +83,10 @@ def everybody_else_goes_on(tenant: Tenant, share: str, victims: list[Object], en
     neighbours = tenant.neighbours(share, NEIGHBOURS)
     tenant.start(*victims)
     for name in ends:
-        pod = wait_until(f"the pod of {name}", lambda name=name: [it for it in all_pods(tenant) if it.startswith(name)])
+        pod = wait_until(
+            f"the pod of {name}",
+            lambda name=name: [pod_name for pod_name in all_pods(tenant) if pod_name.startswith(name)],
+        )
         wait_until(
             f"{name} in its kernel", lambda pod=pod[0]: started(tenant, pod), 120, lambda p=pod: explain(tenant, p)
         )
@@ -109,7 +110,7 @@ def explain(tenant: Tenant, pods: list[str]) -> str:
 
 
 def all_events(tenant: Tenant) -> str:
-    return "\n".join(f"{it['involvedObject']['name']} {it['reason']} {it['message']}" for it in
+    return "\n".join(f"{event['involvedObject']['name']} {event['reason']} {event['message']}" for event in
                      tenant.kubectl.items("events"))  # fmt: skip
 
 
@@ -159,8 +160,10 @@ def make_room(tenant: Tenant, name: str) -> None:
 
 
 def cpu_requests(pod: Object) -> int:
-    found = (it.get("resources", {}).get("requests", {}).get("cpu", "0") for it in pod["spec"]["containers"])
-    return sum(millicores(it) for it in found)
+    requests = (
+        container.get("resources", {}).get("requests", {}).get("cpu", "0") for container in pod["spec"]["containers"]
+    )
+    return sum(millicores(request) for request in requests)
 
 
 def millicores(quantity: str) -> int:
@@ -171,7 +174,6 @@ def is_active(pod: Object) -> bool:
     return pod["status"].get("phase") not in ("Succeeded", "Failed")
 
 
-@pytest.mark.takes(90)
 def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harness) -> None:
     """Eviction, drain, preemption, a Job's deadline, a rolling update, deletion by force and with any grace period."""
     share = "api-ends"
@@ -214,7 +216,6 @@ def test_no_way_to_end_a_pod_through_the_api_hurts_its_neighbours(harness: Harne
         assert "is gone from the API while it ran" in forced or "with a grace period of 0 s" in forced
 
 
-@pytest.mark.takes(80)
 def test_what_the_kubelet_ends_by_itself_hurts_no_neighbour(harness: Harness) -> None:
     """A failed liveness probe, a pod's own deadline, an eviction for storage, a preemption: told by events alone."""
     share = "kubelet-ends"
@@ -268,7 +269,6 @@ SHORT_OF_MEMORY = {"evictionSoft": {"memory.available": "99%"}, "evictionSoftGra
 SHUTS_DOWN = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}
 
 
-@pytest.mark.takes(80)
 def test_what_a_restarted_kubelet_ends_hurts_no_neighbour(harness: Harness) -> None:
     """A pod that it does not take back, a soft eviction, a node shutdown. The neighbours are critical pods: none of it
     is for them, or not yet. The victims' containers last for all of their grace, and so does what ends them."""

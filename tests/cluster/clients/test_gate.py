@@ -26,7 +26,6 @@ def daemon_down(harness: Harness, share: Share) -> Iterator[None]:
 
 
 @pytest.mark.long
-@pytest.mark.takes(52)
 def test_a_daemon_that_takes_40_s_keeps_only_its_own_clients_waiting(harness: Harness) -> None:
     with harness.share("slow", per_node=1) as share, harness.namespace() as tenant:
         tenant.start(tenant.pod("restarting", "slow", "limits", "--hold", "3600", restart="Always"))

@@ -39,7 +39,9 @@ def start_offender(
 
 
 def findings(harness: Harness, pod: str) -> list[dict[str, Any]]:
-    return [it for it in harness.gpu_node().get("status", {}).get("findings", []) if it.get("pod") == pod]
+    return [
+        finding for finding in harness.gpu_node().get("status", {}).get("findings", []) if finding.get("pod") == pod
+    ]
 
 
 def wait_finding(harness: Harness, pod: str) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def wait_finding(harness: Harness, pod: str) -> dict[str, Any]:
 
 
 def events(tenant: Tenant, pod: str, reason: str) -> list[Any]:
-    return [it for it in tenant.kubernetes_events(pod) if it["reason"] == reason]
+    return [event for event in tenant.kubernetes_events(pod) if event["reason"] == reason]
 
 
 def restart_agent(harness: Harness) -> None:
@@ -148,7 +150,9 @@ def test_a_container_of_several_processes_is_ended_as_a_whole(harness: Harness) 
         wait_until("all are ended", lambda: len(tenant.events_of("crowd", "gpu-error")) == 3, 20)
         assert [error["code"] for error in tenant.events_of("crowd", "gpu-error")] == [810] * 3
         nobody_is_hurt(tenant, names)
-        told = [it["message"] for it in tenant.kubernetes_events("crowd") if it["reason"] == "LimitVariableChanged"]
+        told = [
+            event["message"] for event in tenant.kubernetes_events("crowd") if event["reason"] == "LimitVariableChanged"
+        ]
         assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT='garbage' where its grant is" in told[0], "as its children began"
 
 

@@ -15,7 +15,7 @@ from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import signal_in_node
 from tests.cluster.rights.test_attach_gaps import broker_of, broker_process
 
-pytestmark = [pytest.mark.takes(120), pytest.mark.usefixtures("driver")]
+pytestmark = pytest.mark.usefixtures("driver")
 PLACES, QUEUE = 2, 7
 CLIENT = """
 import json, socket, sys, time

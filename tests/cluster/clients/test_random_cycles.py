@@ -13,7 +13,6 @@ from tests.cluster.harness import Harness, wait_until
 
 
 @pytest.mark.long
-@pytest.mark.takes(240)
 def test_whatever_happens_only_those_end_who_have_to(harness: Harness, request: pytest.FixtureRequest) -> None:
     cycles = int(request.config.getoption("--cycles"))
     given = request.config.getoption("--seed")

@@ -61,9 +61,9 @@ def without_part(container: Object, name: str) -> Object:
 
 def probed(tenant: Tenant, pod: str, container: str = "app") -> Object:
     lines = wait_until("the probe", lambda: tenant.kubectl("logs", pod, f"--container={container}"), 60)
-    found: Object = json.loads(lines.splitlines()[-1])
-    del found["event"]
-    return found
+    seen: Object = json.loads(lines.splitlines()[-1])
+    del seen["event"]
+    return seen
 
 
 def test_only_a_container_that_asks_for_a_part_finds_a_gpu_and_uses_it(harness: Harness, tenant: Tenant) -> None:
@@ -75,7 +75,11 @@ def test_only_a_container_that_asks_for_a_part_finds_a_gpu_and_uses_it(harness: 
     [first] = pair["spec"]["containers"]
     pair["spec"]["containers"] = [first, without_part(first, "beside")]
     tenant.start(authorized, plain, pair)
-    (gpu,) = {it["uuid"] for it in harness.gpu_node()["spec"]["assignments"] if it["share"] == "probed"}
+    (gpu,) = {
+        assignment["uuid"]
+        for assignment in harness.gpu_node()["spec"]["assignments"]
+        if assignment["share"] == "probed"
+    }
     for pod in ("authorized", "pair"):
         seen = probed(tenant, pod)
         assert (seen["nodes"], seen["uuid"], seen["driver"]) == (1, gpu, False)
@@ -86,7 +90,11 @@ def test_only_a_container_that_asks_for_a_part_finds_a_gpu_and_uses_it(harness: 
 
 def test_a_client_that_names_another_clients_gpu_does_not_reach_it(harness: Harness, tenant: Tenant) -> None:
     with harness.share("theirs", per_node=1), harness.namespace("theirs") as owner:
-        (other,) = {it["uuid"] for it in harness.gpu_node()["spec"]["assignments"] if it["share"] == "theirs"}
+        (other,) = {
+            assignment["uuid"]
+            for assignment in harness.gpu_node()["spec"]["assignments"]
+            if assignment["share"] == "theirs"
+        }
         shell = ["sh", "-c", f"CUDA_VISIBLE_DEVICES={other} NVIDIA_VISIBLE_DEVICES=all python -c '{PROBE}'"]
         tenant.start(asking(tenant, "reaches", shell))
         owner.start(owner.pod("owner", "theirs", command=COMMAND))
@@ -98,14 +106,18 @@ def test_a_client_that_names_another_clients_gpu_does_not_reach_it(harness: Harn
 
 def test_utilization_and_memory_of_a_gpu_follow_what_its_clients_do(harness: Harness) -> None:
     with harness.share("metered", per_node=1), harness.namespace("metered") as tenant:
-        (gpu,) = {it["uuid"] for it in harness.gpu_node()["spec"]["assignments"] if it["share"] == "metered"}
+        (gpu,) = {
+            assignment["uuid"]
+            for assignment in harness.gpu_node()["spec"]["assignments"]
+            if assignment["share"] == "metered"
+        }
 
         def busy() -> float:
             return Scraped(harness, "agent").value("gpushare_gpu_utilization_ratio", uuid=gpu)
 
         def memory() -> float:
-            found = Scraped(harness, "agent").values("gpushare_container_memory_used_bytes", share="metered")
-            return sum(found)
+            usages = Scraped(harness, "agent").values("gpushare_container_memory_used_bytes", share="metered")
+            return sum(usages)
 
         wait_until("idle", lambda: busy() == 0, 30, busy)
         assert memory() == 0

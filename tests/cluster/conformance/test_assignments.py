@@ -17,7 +17,7 @@ from tests.cluster.clients.test_gate import end_container
 from tests.cluster.harness import NODE, Harness, Share, Tenant, condition, is_ready, wait_until
 from tests.cluster.node import without_agent
 
-pytestmark = [pytest.mark.long, pytest.mark.takes(60)]
+pytestmark = pytest.mark.long
 
 HOLD = ("limits", "--hold", "3600")
 
@@ -52,10 +52,10 @@ def restart_both(harness: Harness) -> None:
 def slot_of(tenant: Tenant, name: str) -> tuple[str, str]:
     """(slot, its health) of a pod's container, as the kubelet reports it."""
     (status,) = tenant.kubectl.get("pod", name)["status"].get("containerStatuses") or [{}]
-    found = status.get("allocatedResourcesStatus") or []
-    if not found:
+    statuses = status.get("allocatedResourcesStatus") or []
+    if not statuses:
         return "", ""
-    (resource,) = found[0]["resources"]
+    (resource,) = statuses[0]["resources"]
     return str(resource["resourceID"]), str(resource["health"])
 
 
@@ -88,8 +88,8 @@ def test_a_container_keeps_its_slot_when_it_agent_and_kubelet_restart(
 
 
 def both_healthy(tenant: Tenant, names: tuple[str, ...]) -> list[str]:
-    found = [slot_of(tenant, name) for name in names]
-    return [slot for slot, _ in found] if all(health == "Healthy" for _, health in found) else []
+    slots = [slot_of(tenant, name) for name in names]
+    return [slot for slot, _ in slots] if all(health == "Healthy" for _, health in slots) else []
 
 
 def test_a_succeeded_pod_stays_so_when_the_kubelet_restarts_without_agent(
@@ -178,8 +178,8 @@ def test_after_a_reboot_shares_serve_slots_and_claims_of_controllers_again(harne
             app: wait_until("it runs", lambda app=app: client_of(tenant, app), 90) for app in ("by-slot", "by-claim")
         }
         reboot(harness)
-        for it in (share, lent):
-            it.wait_ready(seconds=120)
+        for waiting in (share, lent):
+            waiting.wait_ready(seconds=120)
         share.wait_capacity(8, 90)
         for app, old in before.items():
             wait_until(f"{app} runs anew", lambda app=app, old=old: client_of(tenant, app) not in (old, ""), 120,
@@ -204,8 +204,8 @@ def client_of(tenant: Tenant, app: str) -> str:
     """The container's id of a running client that has found its limits in force; empty: there is none."""
     for pod in tenant.kubectl.items("pods", f"--selector=app={app}"):
         for status in pod["status"].get("containerStatuses") or ():
-            found = tenant.events_of(pod["metadata"]["name"], "limits") if "running" in status["state"] else []
-            if found and found[0]["problems"] == []:
+            limits = tenant.events_of(pod["metadata"]["name"], "limits") if "running" in status["state"] else []
+            if limits and limits[0]["problems"] == []:
                 return str(status["containerID"])
     return ""
 

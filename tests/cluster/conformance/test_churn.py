@@ -10,7 +10,7 @@ from tests.cluster import claims
 from tests.cluster.claims import HELD, SIZES, claim_specs
 from tests.cluster.harness import NODE, Harness, Tenant, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.takes(60)]
+pytestmark = pytest.mark.long
 
 PODS = 15
 PER_GPU = 8
@@ -62,8 +62,8 @@ def held(harness: Harness) -> list[int]:
 
 
 def left(harness: Harness, tenant: Tenant) -> list[str]:
-    found = [it["metadata"]["name"] for it in tenant.kubectl.items("resourceclaims")]
-    return found + claim_specs(harness)
+    names = [claim["metadata"]["name"] for claim in tenant.kubectl.items("resourceclaims")]
+    return names + claim_specs(harness)
 
 
 def offered(harness: Harness, delivery: str) -> object:

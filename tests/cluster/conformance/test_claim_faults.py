@@ -18,7 +18,7 @@ from tests.cluster.clients.test_gate import daemon_down
 from tests.cluster.harness import NODE, Harness, Share, Tenant, has_container, holds_for, wait_until
 from tests.cluster.node import without_agent
 
-pytestmark = [pytest.mark.long, pytest.mark.takes(110)]  # all of them, on one worker
+pytestmark = pytest.mark.long
 
 MEMORY = {"default": "4Gi", "max": "64Gi"}
 CDI = "/var/run/cdi"
@@ -71,7 +71,11 @@ def test_claims_that_come_and_go_without_agent_are_settled_later(harness: Harnes
 def health(tenant: Tenant, name: str) -> str:
     """The health of the GPU of a pod's only container, as the kubelet reports it in the pod's status."""
     statuses = tenant.kubectl.get("pod", name)["status"].get("containerStatuses") or [{}]
-    told = [it["health"] for found in statuses[0].get("allocatedResourcesStatus") or () for it in found["resources"]]
+    told = [
+        resource["health"]
+        for status in statuses[0].get("allocatedResourcesStatus") or ()
+        for resource in status["resources"]
+    ]
     return str(told[0]) if told else ""
 
 

@@ -11,7 +11,7 @@ from tests.cluster import claims
 from tests.cluster.claims import HELD, SIZES, claim, claim_specs, with_claim
 from tests.cluster.harness import NODE, Harness, Share, Tenant, has_container, holds_for, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.takes(60)]  # all of them, on one worker
+pytestmark = pytest.mark.long
 
 OWN = "lent.gpushare.dev"
 SLICE = f"{NODE}-gpushare.dev"
@@ -40,7 +40,7 @@ def tenant(share: Share) -> Iterator[Tenant]:
 def generated(tenant: Tenant) -> list[str]:
     """The claims that were made for pods."""
     listed = tenant.kubectl.items("resourceclaims")
-    return [it["metadata"]["name"] for it in listed if it["metadata"].get("ownerReferences")]
+    return [claim["metadata"]["name"] for claim in listed if claim["metadata"].get("ownerReferences")]
 
 
 def selecting(name: str, *expressions: str) -> Object:
@@ -69,7 +69,7 @@ def reserved_for(tenant: Tenant, name: str) -> list[str]:
 def test_the_slice_has_each_gpu_of_the_node_once_with_the_drivers_version(harness: Harness, share: Share) -> None:
     status = harness.gpu_node()["status"]
     devices = harness.kubectl.get("resourceslice", SLICE)["spec"]["devices"]
-    assert {it["name"] for it in devices} == {device_name(gpu["uuid"]) for gpu in status["gpus"]}
+    assert {device["name"] for device in devices} == {device_name(gpu["uuid"]) for gpu in status["gpus"]}
     assert len(devices) == GPUS
     installed = [int(part) for part in status["driverVersion"].split(".")]
     for device in devices:
@@ -87,8 +87,8 @@ def test_a_claim_selects_its_gpu_by_what_the_slice_says_of_it(harness: Harness, 
     }
     tenant.kubectl.create(*wanted.values())
     tenant.start(*(with_claim(tenant.pod(name, "lent", *HELD), resourceClaimName=name) for name in wanted))
-    found = {name: gpu_of(tenant, name) for name in wanted}
-    assert found["this"] == second
+    gpus = {name: gpu_of(tenant, name) for name in wanted}
+    assert gpus["this"] == second
 
 
 def test_a_claim_that_selects_no_gpu_stays_pending_and_takes_none(tenant: Tenant) -> None:
@@ -103,7 +103,7 @@ def test_a_claim_that_selects_no_gpu_stays_pending_and_takes_none(tenant: Tenant
 
 def pending_events(tenant: Tenant, name: str) -> list[str]:
     events = tenant.kubectl.items("events", "--field-selector=reason=ClaimPending")
-    return [it["message"] for it in events if it["involvedObject"]["name"].startswith(name)]
+    return [event["message"] for event in events if event["involvedObject"]["name"].startswith(name)]
 
 
 @pytest.mark.parametrize("ends", ["Succeeded", "Failed"])
@@ -154,7 +154,7 @@ def test_a_claim_goes_from_pod_to_pod_and_never_serves_two_at_once(harness: Harn
 
 
 def refusals(tenant: Tenant, name: str) -> list[str]:
-    return [it["message"] for it in tenant.kubernetes_events(name) if "reservedFor" in it.get("message", "")]
+    return [event["message"] for event in tenant.kubernetes_events(name) if "reservedFor" in event.get("message", "")]
 
 
 def test_containers_of_one_pod_have_each_its_own_part_by_its_own_claim(tenant: Tenant) -> None:
@@ -244,7 +244,10 @@ def test_each_completion_of_a_job_gets_a_part_and_gives_it_back(tenant: Tenant) 
 
 def ended(tenant: Tenant, job: str) -> Object:
     status: Object = tenant.kubectl.get("job", job).get("status") or {}
-    over = any(it["status"] == "True" and it["type"] in ("Complete", "Failed") for it in status.get("conditions", []))
+    over = any(
+        condition["status"] == "True" and condition["type"] in ("Complete", "Failed")
+        for condition in status.get("conditions", [])
+    )
     return status if over else {}
 
 

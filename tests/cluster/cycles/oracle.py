@@ -62,7 +62,7 @@ class Oracle:
     def _check_alive(self, client: Client, pod: Object | None) -> None:
         assert pod is not None, f"{client.name} of {client.share} is gone"
         unharmed = has_container(pod) and not pod["metadata"].get("deletionTimestamp")
-        unharmed &= all(it["restartCount"] == 0 for it in pod["status"].get("containerStatuses", []))
+        unharmed &= all(status["restartCount"] == 0 for status in pod["status"].get("containerStatuses", []))
         assert unharmed, f"{client.name} of {client.share} was harmed: {self.tenant.explain(client.name)}"
 
     # -- once all is settled
@@ -106,23 +106,23 @@ class Oracle:
 
     def unsettled(self) -> list[str]:
         """What is not yet as the world says, in words."""
-        found = []
-        listed = {it["metadata"]["name"]: it for it in self.harness.kubectl.items("gpushares")}
+        problems = []
+        listed = {share["metadata"]["name"]: share for share in self.harness.kubectl.items("gpushares")}
         for name in listed.keys() - self.world.shares.keys():
-            found.append(f"{name} is still there")
+            problems.append(f"{name} is still there")
         for share in self.world.shares.values():
             live = listed.get(share.name)
             if live is None:
-                found.append(f"{share.name} is missing")
+                problems.append(f"{share.name} is missing")
                 continue
             wanted = "Draining" if share.deleting else "Ready" if share.has_gpu else "GpusUnavailable"
             told = condition(live, "Ready")
             current = live.get("status", {}).get("observedGeneration") == live["metadata"]["generation"]
             if told.get("reason") != wanted or not current:
-                found.append(f"{share.name} should say {wanted}: {told}, current: {current}")
+                problems.append(f"{share.name} should say {wanted}: {told}, current: {current}")
             if (capacity := self.harness.capacity(share.name)) != self.world.capacity(share):
-                found.append(f"{share.name} offers {capacity} slots instead of {self.world.capacity(share)}")
-        return found
+                problems.append(f"{share.name} offers {capacity} slots instead of {self.world.capacity(share)}")
+        return problems
 
 
 def share_of(pod: Object) -> str:
@@ -132,29 +132,29 @@ def share_of(pod: Object) -> str:
 
 def leftovers(harness: Harness) -> list[str]:
     """What the shares have left behind on the node and in the API, in words; empty where it is as before them."""
-    found = [f"directory {name}" for name in harness.gpu_dirs()]
-    found += [f"CDI spec {path.name}" for path in harness.in_node("/var/run/cdi").glob("*gpushare*")]
+    left = [f"directory {name}" for name in harness.gpu_dirs()]
+    left += [f"CDI spec {path.name}" for path in harness.in_node("/var/run/cdi").glob("*gpushare*")]
     labels = harness.kubectl.get("node", NODE)["metadata"]["labels"]
-    found += [f"label {label}" for label in labels if label.startswith("share.gpushare.dev/")]
-    found += [f"GpuShare {it['metadata']['name']}" for it in harness.kubectl.items("gpushares")]
+    left += [f"label {label}" for label in labels if label.startswith("share.gpushare.dev/")]
+    left += [f"GpuShare {share['metadata']['name']}" for share in harness.kubectl.items("gpushares")]
     mps = "--selector=app.kubernetes.io/component=mps"
-    found += [f"DaemonSet {it['metadata']['name']}" for it in harness.system.items("daemonsets", mps)]
-    found += [f"pod {it['metadata']['name']}" for it in harness.system.items("pods", mps)]
+    left += [f"DaemonSet {daemon_set['metadata']['name']}" for daemon_set in harness.system.items("daemonsets", mps)]
+    left += [f"pod {pod['metadata']['name']}" for pod in harness.system.items("pods", mps)]
     status = harness.gpu_node()["status"]
-    found += [f"{it['uuid']} is {it['computeMode']}" for it in status["gpus"] if it["computeMode"] != "Default"]
-    found += [f"daemon of {it['share']}" for it in status.get("daemons") or []]
-    found += [f"holders of {it['share']}" for it in status.get("holders") or []]
-    return found + [f"process {line}" for line in mps_processes(harness)]
+    left += [f"{gpu['uuid']} is {gpu['computeMode']}" for gpu in status["gpus"] if gpu["computeMode"] != "Default"]
+    left += [f"daemon of {daemon['share']}" for daemon in status.get("daemons") or []]
+    left += [f"holders of {holder['share']}" for holder in status.get("holders") or []]
+    return left + [f"process {line}" for line in mps_processes(harness)]
 
 
 def mps_processes(harness: Harness) -> list[str]:
     """Command lines of control daemons and servers in the node."""
-    found = []
+    listed = []
     for entry in harness.in_node("/proc").iterdir():
         try:
             words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if "nvidia-cuda-mps-" in words:
-            found.append(f"{entry.name}: {words}")
-    return found
+            listed.append(f"{entry.name}: {words}")
+    return listed

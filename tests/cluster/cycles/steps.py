@@ -57,7 +57,9 @@ def choose(world: World, chance: random.Random, weights: Mapping[str, float] = W
             name = chance.choice(usable)
             return Step(verb, name, per_gpu=chance.randint(1, 8), threads=chance.choice((10, 25, 50)), pause=pause)
         case "delete":
-            return Step(verb, chance.choice([it.name for it in world.shares.values() if not it.deleting]), pause=pause)
+            return Step(
+                verb, chance.choice([share.name for share in world.shares.values() if not share.deleting]), pause=pause
+            )
         case "start":
             return _start(world, chance, pause)
         case "end":
@@ -69,7 +71,7 @@ def choose(world: World, chance: random.Random, weights: Mapping[str, float] = W
 
 
 def _start(world: World, chance: random.Random, pause: float) -> Step:
-    share = chance.choice([it for it in world.usable() if world.free_slots(it)])
+    share = chance.choice([usable for usable in world.usable() if world.free_slots(usable)])
     (kind,) = chance.choices(list(KINDS), list(KINDS.values()))
     most = min(3, world.free_slots(share), MOST_CLIENTS - len(world.clients)) if kind in STAYING else 1
     return Step("start", share.name, kind=kind, count=chance.randint(1, max(1, most)), pause=pause)

@@ -116,12 +116,12 @@ class World:
 
     def settled(self) -> None:
         """Everything has converged: shares without clients that were being deleted are gone, GPUs are handed on."""
-        for share in [it for it in self.shares.values() if it.deleting and not self.of(it.name)]:
+        for share in [other for other in self.shares.values() if other.deleting and not self.of(other.name)]:
             del self.shares[share.name]
         for share in self.shares.values():
             share.unsure = False
             share.bound = max(share.per_gpu, len(self.of(share.name)))
-            share.has_gpu = share.has_gpu or sum(it.has_gpu for it in self.shares.values()) < GPUS
+            share.has_gpu = share.has_gpu or sum(other.has_gpu for other in self.shares.values()) < GPUS
         self.doomed.clear()
         self.agent_away = False
 

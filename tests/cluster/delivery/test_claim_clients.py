@@ -13,8 +13,6 @@ from tests.cluster.claims import SIZES, claim, with_claim
 from tests.cluster.clients.test_gate import daemon_down, end_container, running
 from tests.cluster.harness import NODE, Harness, Share, Tenant, holds_for, wait_until
 
-pytestmark = pytest.mark.takes(200)  # all of them, on one worker
-
 SLICE = f"{NODE}-gpushare.dev"
 SLOT = {"default": "4Gi", "max": "64Gi"}
 
@@ -57,8 +55,8 @@ def counted(share: Share) -> tuple[int, str]:
 
 
 def resource_slice(harness: Harness) -> Object:
-    found = harness.kubectl.find("resourceslice", SLICE)
-    return found or {"metadata": {}, "spec": {"devices": []}}
+    stored = harness.kubectl.find("resourceslice", SLICE)
+    return stored or {"metadata": {}, "spec": {"devices": []}}
 
 
 def test_the_node_offers_its_gpu_with_what_claims_may_take_of_it(harness: Harness, share: Share) -> None:
@@ -86,8 +84,8 @@ def test_clients_of_one_gpu_get_each_what_its_claim_says(harness: Harness, share
     assert limits(tenant, "lowered") == (10, 4 << 30)
     wait_until("five have a part", lambda: sum(harness.held_by_gpu("parts").values()) == 5)
     wait_until("they are counted", lambda: counted(share) == (5, "88/100%"), 30, lambda: counted(share))
-    found = harness.gpu_node()["status"].get("findings", [])
-    assert found == [], "a client within its claim was found to use more than granted"
+    findings = harness.gpu_node()["status"].get("findings", [])
+    assert findings == [], "a client within its claim was found to use more than granted"
 
 
 def test_a_claim_that_fits_nowhere_is_told_why_until_there_is_room(tenant: Tenant) -> None:
@@ -98,7 +96,7 @@ def test_a_claim_that_fits_nowhere_is_told_why_until_there_is_room(tenant: Tenan
 
     def told() -> list[str]:
         events = tenant.kubectl.items("events", "--field-selector=reason=ClaimPending")
-        return [it["message"] for it in events if it["involvedObject"]["name"].startswith("third")]
+        return [event["message"] for event in events if event["involvedObject"]["name"].startswith("third")]
 
     (message,) = wait_until("why it is pending", told, 40)
     assert "10 percent of threads lack (10 asked, 0 left)" in message
@@ -123,7 +121,12 @@ def test_a_claim_for_two_containers_starts_none_of_them(tenant: Tenant) -> None:
 
     def told() -> str:
         return next(
-            (it["message"] for it in tenant.kubernetes_events("twins") if "is used by containers" in it["message"]), ""
+            (
+                event["message"]
+                for event in tenant.kubernetes_events("twins")
+                if "is used by containers" in event["message"]
+            ),
+            "",
         )
 
     assert "app, second" in wait_until("why it does not start", told, 60, lambda: tenant.explain("twins"))

@@ -147,7 +147,9 @@ def test_who_has_a_templates_name_is_named_on_the_share_until_it_is_gone(harness
         tenant.kubectl.delete("resourceclaimtemplate", "small.squatted")
 
         def ours() -> bool:
-            found = tenant.kubectl.find("resourceclaimtemplate", "small.squatted")
-            return found is not None and found["metadata"].get("labels", {}).get("gpushare.dev/share") == "squatted"
+            template = tenant.kubectl.find("resourceclaimtemplate", "small.squatted")
+            return (
+                template is not None and template["metadata"].get("labels", {}).get("gpushare.dev/share") == "squatted"
+            )
 
         wait_until("the operator's own", ours, 90)

@@ -11,8 +11,6 @@ from localcluster.kubectl import CommandError, Object
 from localcluster.paths import REPOSITORY
 from tests.cluster.harness import NODE, Harness, Share, Tenant, wait_until
 
-pytestmark = pytest.mark.takes(90)  # all of them, on one worker
-
 WITHOUT_VARIABLES = """
 import json
 from gpushare.simulation.client import CudaError, SimulatedContext
@@ -75,7 +73,7 @@ def documented(program: str) -> list[str]:
 
 
 def variables(pod: Object, index: int = 0) -> dict[str, str]:
-    return {it["name"]: it.get("value", "") for it in pod["spec"]["containers"][index].get("env", [])}
+    return {variable["name"]: variable.get("value", "") for variable in pod["spec"]["containers"][index].get("env", [])}
 
 
 def test_a_drain_as_documented_moves_clients_and_ends(harness: Harness, tenant: Tenant) -> None:

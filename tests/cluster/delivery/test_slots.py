@@ -54,10 +54,14 @@ def test_a_nodes_start_up_taint_goes_once_its_daemon_is_verified(harness: Harnes
     """The node is tainted while the share's daemon starts, as a new node would be."""
     taint = f"{STARTUP_TAINTS[0]}=:NoSchedule"
     with harness.share("early", per_node=1, per_gpu=2, ready=False):
-        wait_until("a GPU", lambda: "early" in {it["share"] for it in harness.gpu_node()["spec"]["assignments"]}, 30)
+        wait_until(
+            "a GPU",
+            lambda: "early" in {assignment["share"] for assignment in harness.gpu_node()["spec"]["assignments"]},
+            30,
+        )
         harness.kubectl("taint", "node", NODE, taint, "--overwrite")
         wait_until("no start-up taint", lambda: not _startup_taints(harness), 90)
-        daemons = {it["share"]: it["ready"] for it in harness.gpu_node()["status"]["daemons"]}
+        daemons = {daemon["share"]: daemon["ready"] for daemon in harness.gpu_node()["status"]["daemons"]}
         assert daemons.get("early")
         assert harness.capacity("early") == 2
 
@@ -90,7 +94,7 @@ def test_a_share_that_shrinks_from_eight_to_four_bounds_new_pods_alone(harness: 
         assert len(tenant.running()) == 4
 
 
-@pytest.mark.takes(80)
+@pytest.mark.long
 def test_fifty_pods_get_through_and_never_exceed_slots_that_shrink(harness: Harness) -> None:
     """Never sixteen slots nor eight on one GPU at first; then the share shrinks, and so does the kubelet's offer."""
     kubelet = processes.components(harness.layout)["kubelet"].pid

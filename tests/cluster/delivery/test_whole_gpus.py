@@ -10,7 +10,6 @@ from localcluster.stack import install
 from tests.cluster.delivery.other_plugin import other_plugin
 from tests.cluster.harness import Harness, Tenant, condition, gpu_share, wait_until
 
-pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 NVIDIA = "nvidia.com/gpu"
 PROGRAM = """
 import itertools, json, time
@@ -18,12 +17,12 @@ from gpushare.simulation import paths
 from gpushare.simulation.client import SimulatedContext
 nodes = paths.device_nodes(paths.directory())
 contexts = [SimulatedContext.create({"CUDA_VISIBLE_DEVICES": str(index)}) for index in range(len(nodes))]
-seen = {"event": "seen", "uuids": sorted(one.uuid for one in contexts), "mps": any(one.under_mps for one in contexts)}
-print(json.dumps(seen), flush=True)
+uuids, mps = sorted(context.uuid for context in contexts), any(context.under_mps for context in contexts)
+print(json.dumps({"event": "seen", "uuids": uuids, "mps": mps}), flush=True)
 for checks in itertools.count(1):
-    for one in contexts:
-        one.launch(5)
-        one.synchronize()
+    for context in contexts:
+        context.launch(5)
+        context.synchronize()
     print(json.dumps({"event": "progress", "checks": checks}), flush=True)
     time.sleep(0.3)
 """
@@ -53,11 +52,13 @@ def whole_pod(tenant: Tenant, name: str, count: int, resource: str = NVIDIA) -> 
 
 
 def shares_of(harness: Harness) -> Counter[str]:
-    return Counter(it["share"] for it in harness.gpu_node()["spec"].get("assignments") or [])
+    return Counter(assignment["share"] for assignment in harness.gpu_node()["spec"].get("assignments") or [])
 
 
 def gpus_of(harness: Harness, share: str) -> set[str]:
-    return {it["uuid"] for it in harness.gpu_node()["spec"]["assignments"] if it["share"] == share}
+    return {
+        assignment["uuid"] for assignment in harness.gpu_node()["spec"]["assignments"] if assignment["share"] == share
+    }
 
 
 def verdict(harness: Harness, share: str, kind: str = "Ready") -> dict[str, str]:
@@ -66,7 +67,7 @@ def verdict(harness: Harness, share: str, kind: str = "Ready") -> dict[str, str]
 
 def reasons(harness: Harness, share: str) -> dict[str, str]:
     listed = harness.kubectl.get("gpushare", share).get("status", {}).get("unavailable", [])
-    return {it["reason"]: it["message"] for it in listed}
+    return {gpu["reason"]: gpu["message"] for gpu in listed}
 
 
 def offered(harness: Harness, resource: str, count: int) -> None:
@@ -100,7 +101,7 @@ def test_two_for_notebooks_four_for_services_and_the_rest_whole(eight: Harness) 
             assert not seen["mps"]
             tenant.go_on([*beside, "trains"])
             wait_until("holders", lambda: eight.held_by_gpu("training") == dict.fromkeys(seen["uuids"], 1), 30)
-            modes = {it["uuid"]: it["computeMode"] for it in eight.gpu_node()["status"]["gpus"]}
+            modes = {gpu["uuid"]: gpu["computeMode"] for gpu in eight.gpu_node()["status"]["gpus"]}
             assert {modes[uuid] for uuid in seen["uuids"]} == {"Default"}
             tenant.start(whole_pod(tenant, "waits", 1))
             said = wait_until("no GPU is left", lambda: tenant.unscheduled_message("waits"))

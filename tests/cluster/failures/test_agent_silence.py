@@ -4,8 +4,6 @@ import subprocess
 import time
 from typing import Any
 
-import pytest
-
 from tests.cluster.harness import NODE, Harness, Share, condition, wait_until
 from tests.cluster.node import without_agent
 from tests.cluster.tools.test_kubectl import plugin
@@ -25,7 +23,6 @@ def test_an_agent_renews_a_lease_of_its_nodes_name_owned_by_its_gpunode(harness:
     wait_until("AgentReporting", lambda: reporting(harness).get("status") == "True", 30)
 
 
-@pytest.mark.takes(150)
 def test_a_node_without_agent_is_unknown_within_a_minute_and_recovers(harness: Harness) -> None:
     with harness.share("watched") as share, harness.namespace() as tenant:
         (pod,) = tenant.neighbours("watched", 1)
@@ -52,7 +49,9 @@ def test_a_node_without_agent_is_unknown_within_a_minute_and_recovers(harness: H
 
 def says_so_everywhere(harness: Harness, share: Share) -> None:
     node = harness.gpu_node()
-    assert {it["status"] for it in node["status"]["conditions"]} == {"Unknown"}, "nobody vouches for any of them"
+    assert {condition["status"] for condition in node["status"]["conditions"]} == {"Unknown"}, (
+        "nobody vouches for any of them"
+    )
     lease = harness.system.get("lease", NODE)
     assert lease["spec"]["renewTime"] in reporting(harness)["message"]
     guarded = share.condition("DeparturesGuarded")
@@ -71,7 +70,7 @@ def says_so_everywhere(harness: Harness, share: Share) -> None:
 
 
 def is_well(harness: Harness, share: Share) -> bool:
-    conditions = {it["type"]: it["status"] for it in harness.gpu_node()["status"]["conditions"]}
+    conditions = {condition["type"]: condition["status"] for condition in harness.gpu_node()["status"]["conditions"]}
     node = conditions == {
         "AgentReporting": "True",
         "NvmlReachable": "True",
@@ -80,7 +79,7 @@ def is_well(harness: Harness, share: Share) -> bool:
         "WithinGrants": "True",
         "WaitingForClients": "False",
     }
-    return node and all(it["status"] == "True" for it in share.get()["status"]["conditions"])
+    return node and all(condition["status"] == "True" for condition in share.get()["status"]["conditions"])
 
 
 def reporting(harness: Harness) -> dict[str, Any]:

@@ -37,7 +37,6 @@ def busy(harness: Harness) -> Iterator[BusyApi]:
 
 
 @pytest.mark.long
-@pytest.mark.takes(240)
 def test_a_life_with_every_tenth_request_refused_ends_as_one_without(
     harness: Harness, busy: BusyApi, tmp_path: Path
 ) -> None:
@@ -50,4 +49,4 @@ def test_a_life_with_every_tenth_request_refused_ends_as_one_without(
         assert refused >= {"gpushare-operator", "gpushare-agent"}, seen.refused
     assert seen.hasty == [], seen.hasty
     pods = [pod for part in PARTS for pod in harness.pods_of(part)]
-    assert [it["restartCount"] for pod in pods for it in pod["status"]["containerStatuses"]] == [0] * len(pods)
+    assert [status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]] == [0] * len(pods)

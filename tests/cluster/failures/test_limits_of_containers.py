@@ -52,7 +52,6 @@ def no_more_pids(harness: Harness, part: str, share: Share) -> Iterator[None]:
 
 
 @pytest.mark.long
-@pytest.mark.takes(60)
 @pytest.mark.parametrize("part", ["agent", "mps", "broker"])
 def test_a_part_without_pids_ends_nobody_and_goes_on_once_it_has_some(
     harness: Harness, pause: float, part: str
@@ -109,7 +108,6 @@ def _kills(counts: Path) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.takes(60)
 def test_an_agent_that_runs_out_of_memory_comes_back_and_harms_nobody(harness: Harness) -> None:
     with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:
         names = tenant.neighbours("calm", 2)
@@ -129,7 +127,6 @@ def last_end(harness: Harness) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.takes(90)
 def test_an_mps_pod_out_of_memory_ends_its_own_clients_alone_and_recovers(
     harness: Harness,
 ) -> None:

@@ -29,7 +29,6 @@ def restart_kubelet(harness: Harness) -> None:
     processes.replace(harness.layout, "kubelet", signal.SIGTERM)
 
 
-pytestmark = pytest.mark.takes(120)  # all of them, on one worker; an operator waits until the Lease has run out
 ACCIDENTS = [kill_agent, kill_operator, kill_webhook, restart_kubelet]
 
 
@@ -70,7 +69,7 @@ def test_running_clients_go_on_and_new_ones_start_after(
 
 def assert_no_restart(tenant: Tenant) -> None:
     for pod in tenant.pods():
-        assert [it["restartCount"] for it in pod["status"].get("containerStatuses", [])] in ([], [0])
+        assert [status["restartCount"] for status in pod["status"].get("containerStatuses", [])] in ([], [0])
 
 
 def test_after_the_daemon_was_killed_its_clients_end_and_new_ones_run(harness: Harness) -> None:

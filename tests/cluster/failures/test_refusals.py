@@ -3,8 +3,6 @@ mended, all is well by itself."""
 
 from typing import Any
 
-import pytest
-
 from localcluster.kubectl import CommandError, Object, as_list
 from localcluster.stack import NAMESPACE
 from tests.cluster.changed_pods import change_pods, leave_pods
@@ -63,7 +61,6 @@ def refusal(share: Share) -> dict[str, Any]:
     return ready if ready.get("reason") == "WriteRefused" else {}
 
 
-@pytest.mark.takes(60)
 def test_a_write_that_a_policy_refuses_is_told_and_done_once_it_may_be(harness: Harness) -> None:
     harness.kubectl.apply(*_policy())
     try:
@@ -82,7 +79,6 @@ def test_a_write_that_a_policy_refuses_is_told_and_done_once_it_may_be(harness: 
         harness.kubectl.delete(KINDS, POLICY)
 
 
-@pytest.mark.takes(60)
 def test_mps_pods_that_a_policy_changes_are_told_of(harness: Harness) -> None:
     change = """Object{metadata: Object.metadata{annotations: {"changed": "by-a-policy"}},
         spec: Object.spec{hostPID: false}}"""

@@ -70,7 +70,6 @@ def restarts(pod: Object) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.takes(200)
 def test_what_happens_while_the_api_server_stands_still_is_told_afterwards(harness: Harness, pause: float) -> None:
     seconds = max(pause, STILL_SECONDS)
     with (
@@ -109,11 +108,10 @@ def test_what_happens_while_the_api_server_stands_still_is_told_afterwards(harne
 
 def restarted(tenant: Tenant, name: str) -> list[Object]:
     statuses: list[Object] = tenant.kubectl.get("pod", name)["status"]["containerStatuses"]
-    return [it for it in statuses if it["restartCount"] >= 1]
+    return [status for status in statuses if status["restartCount"] >= 1]
 
 
 @pytest.mark.long
-@pytest.mark.takes(200)
 def test_an_agent_that_stands_still_is_replaced_and_ends_are_settled(harness: Harness) -> None:
     with harness.share("calm", per_node=1) as share, harness.namespace() as tenant:
         names = tenant.neighbours("calm", 2)
@@ -140,7 +138,7 @@ def share(harness: Harness) -> Iterator[Share]:
         yield share
 
 
-@pytest.mark.takes(160)  # all four of them, on one worker
+@pytest.mark.long
 @pytest.mark.parametrize("part", ["operator", "mps", "kubelet", "etcd"])
 def test_clients_go_on_while_a_part_stands_still_and_ends_are_found_later(
     harness: Harness, share: Share, pause: float, part: str
@@ -163,6 +161,6 @@ def test_clients_go_on_while_a_part_stands_still_and_ends_are_found_later(
 
 def goes_on_as_ever(tenant: Tenant, names: list[str]) -> None:
     tenant.go_on(names)
-    assert all(it["restartCount"] == 0 for pod in tenant.running() for it in pod["status"]["containerStatuses"])
+    assert all(status["restartCount"] == 0 for pod in tenant.running() for status in pod["status"]["containerStatuses"])
     tenant.start_replaced(tenant.pod("after", "calm", "limits"))
     assert tenant.wait_event("after", "limits")["problems"] == []

@@ -77,12 +77,12 @@ def exported(
         return kubectl.get("pod", name)["status"].get("phase") in ("Succeeded", "Failed")
 
     wait_until(f"{name} has exported", ended, 60, lambda: kubectl.logs(name))
-    found: dict[str, list[Series]] = {uuid: [] for uuid in uuids}
+    series: dict[str, list[Series]] = {uuid: [] for uuid in uuids}
     for family in text_string_to_metric_families(_exposition(kubectl.logs(name))):
         for sample in family.samples:
             labels = {key: value for key, value in sample.labels.items() if value and key in _OF_PODS}
-            found[sample.labels["UUID"]].append(Series(sample.value, labels))
-    return found
+            series[sample.labels["UUID"]].append(Series(sample.value, labels))
+    return series
 
 
 _OF_PODS = ("namespace", "pod", "container", "pod_uid", "vgpu", "dra_claim_name")

@@ -72,4 +72,4 @@ def _points(of: Object) -> Iterator[Point]:
 
 def _attributes(of: Object) -> Object:
     """Each of ours is a string."""
-    return {it["key"]: it["value"].get("stringValue") for it in of.get("attributes", [])}
+    return {attribute["key"]: attribute["value"].get("stringValue") for attribute in of.get("attributes", [])}

@@ -78,7 +78,7 @@ def fleet(fresh: Harness) -> Iterator[Fleet]:
         )
         wait_until("four clients", lambda: len(tenant.running()) == 4, 90, lambda: tenant.pods())
         exporters.kubectl.apply(*attribution.account(exporters.name))
-        owners = {it["share"]: it["uuid"] for it in fresh.gpu_node()["spec"]["assignments"]}
+        owners = {assignment["share"]: assignment["uuid"] for assignment in fresh.gpu_node()["spec"]["assignments"]}
         yield Fleet(
             fresh, tenant, exporters.name, slots=owners["batch"], claim=owners["claimed"], whole=owners["training"]
         )
@@ -87,10 +87,10 @@ def fleet(fresh: Harness) -> Iterator[Fleet]:
 
 
 def test_the_exporter_by_default_names_pods_of_whole_gpus_alone(fleet: Fleet) -> None:
-    found = fleet.exported("plain")
-    assert found[fleet.whole] == [Series(WATTS + 2, fleet.named("whole"))]
-    assert found[fleet.slots] == [Series(WATTS, {})]
-    assert found[fleet.claim] == [Series(WATTS + 1, {})]
+    series_of = fleet.exported("plain")
+    assert series_of[fleet.whole] == [Series(WATTS + 2, fleet.named("whole"))]
+    assert series_of[fleet.slots] == [Series(WATTS, {})]
+    assert series_of[fleet.claim] == [Series(WATTS + 1, {})]
 
 
 def test_with_the_shares_resource_one_of_its_pods_gets_the_figure_of_all(fleet: Fleet) -> None:
@@ -100,17 +100,17 @@ def test_with_the_shares_resource_one_of_its_pods_gets_the_figure_of_all(fleet: 
 
 
 def test_each_pod_of_a_slot_gets_the_whole_gpus_figure_with_virtual_gpus(fleet: Fleet) -> None:
-    found = fleet.exported(
+    series_of = fleet.exported(
         "virtual", NvidiaResourceNames=["gpushare.dev/batch"], KubernetesVirtualGPUs=True, KubernetesEnablePodUID=True
     )
-    shown = {series.labels["pod"]: series for series in found[fleet.slots]}
+    shown = {series.labels["pod"]: series for series in series_of[fleet.slots]}
     assert shown.keys() == {"first", "second"}
     assert {series.value for series in shown.values()} == {WATTS}, "a sum over pods counts the GPU twice"
     assert len({series.labels["vgpu"] for series in shown.values()}) == 2, "each its slot"
     for pod, series in shown.items():
         uid = fleet.tenant.kubectl.get("pod", pod)["metadata"]["uid"]
         assert series.labels == fleet.named(pod, pod_uid=uid, vgpu=series.labels["vgpu"])
-    assert found[fleet.claim] == [Series(WATTS + 1, {})]
+    assert series_of[fleet.claim] == [Series(WATTS + 1, {})]
 
 
 def test_the_exporter_with_dra_waits_for_an_api_that_is_gone(fleet: Fleet) -> None:

@@ -31,8 +31,10 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Harness]:
 
 def latest(sent: Path, name: str, **attributes: str) -> dict[str, Point]:
     """The last point of each GPU, by its UUID."""
-    found = [it for it in points(sent) if it.name == name and attributes.items() <= it.attributes.items()]
-    return {it.attributes["hw.id"]: it for it in found}
+    matching = [
+        point for point in points(sent) if point.name == name and attributes.items() <= point.attributes.items()
+    ]
+    return {point.attributes["hw.id"]: point for point in matching}
 
 
 def test_gpus_and_containers_have_the_attributes_of_semantic_conventions(fresh: Harness, tmp_path: Path) -> None:
@@ -46,15 +48,15 @@ def test_gpus_and_containers_have_the_attributes_of_semantic_conventions(fresh: 
         tenant.neighbours("seen", 2)
 
         def clients() -> dict[str, Point]:
-            found = [it for it in points(sent) if it.name == USED and it.value > 0]
-            return {str(it.resource.get("k8s.pod.name")): it for it in found}
+            used = [point for point in points(sent) if point.name == USED and point.value > 0]
+            return {str(point.resource.get("k8s.pod.name")): point for point in used}
 
         def explained() -> str:
             return (tmp_path / "collector.log").read_text()[-2000:]
 
         seen = wait_until("both clients", lambda: clients() if len(clients()) == 2 else None, 60, explained)
-        gpus = {it["uuid"]: it for it in fresh.gpu_node()["status"]["gpus"]}
-        (shared,) = {it["uuid"] for it in fresh.gpu_node()["spec"]["assignments"]}
+        gpus = {gpu["uuid"]: gpu for gpu in fresh.gpu_node()["status"]["gpus"]}
+        (shared,) = {assignment["uuid"] for assignment in fresh.gpu_node()["spec"]["assignments"]}
 
         assert seen.keys() == {"neighbour-0", "neighbour-1"}
         for point in seen.values():
@@ -67,29 +69,29 @@ def test_gpus_and_containers_have_the_attributes_of_semantic_conventions(fresh: 
             }  # fmt: skip
 
         limits = latest(sent, "hw.gpu.memory.limit")
-        assert {uuid: it.value for uuid, it in limits.items()} == {
-            uuid: it["memoryMib"] * 1048576 for uuid, it in gpus.items()
+        assert {uuid: limit.value for uuid, limit in limits.items()} == {
+            uuid: gpu["memoryMib"] * 1048576 for uuid, gpu in gpus.items()
         }
-        assert {(it.kind, it.unit) for it in limits.values()} == {("sum", "By")}
+        assert {(limit.kind, limit.unit) for limit in limits.values()} == {("sum", "By")}
         usage = wait_until("the clients' memory counts", lambda: above(latest(sent, "hw.gpu.memory.usage"), shared), 30)
         assert usage.keys() == gpus.keys()
-        assert {(it.kind, it.unit) for it in usage.values()} == {("sum", "By")}
+        assert {(point.kind, point.unit) for point in usage.values()} == {("sum", "By")}
         (idle,) = gpus.keys() - {shared}
         assert 0 <= usage[idle].value < usage[shared].value <= limits[shared].value
-        assert usage[shared].value >= sum(it.value for it in clients().values())
+        assert usage[shared].value >= sum(client.value for client in clients().values())
 
         busy = latest(sent, "hw.gpu.utilization")
         assert busy.keys() == gpus.keys()
-        assert all(0 <= it.value <= 1 for it in busy.values())
-        assert {it.attributes["hw.gpu.task"] for it in busy.values()} == {"general"}
+        assert all(0 <= point.value <= 1 for point in busy.values())
+        assert {point.attributes["hw.gpu.task"] for point in busy.values()} == {"general"}
         for state, value in (("ok", 1), ("failed", 0)):
             of_state = latest(sent, "hw.status", **{"hw.state": state, "hw.type": "gpu"})
-            assert {uuid: it.value for uuid, it in of_state.items()} == dict.fromkeys(gpus, value)
+            assert {uuid: point.value for uuid, point in of_state.items()} == dict.fromkeys(gpus, value)
         models = latest(sent, "gpushare_gpu_info")
-        assert {uuid: it.attributes["hw.model"] for uuid, it in models.items()} == {
-            uuid: it["product"] for uuid, it in gpus.items()
+        assert {uuid: point.attributes["hw.model"] for uuid, point in models.items()} == {
+            uuid: gpu["product"] for uuid, gpu in gpus.items()
         }
-        assert "gpushare_gpu_lost" not in {it.name for it in points(sent)}, "it has become hw.status"
+        assert "gpushare_gpu_lost" not in {point.name for point in points(sent)}, "it has become hw.status"
 
 
 def above(usage: dict[str, Point], shared: str) -> dict[str, Point] | None:

@@ -11,7 +11,6 @@ from tests.cluster.claims import HELD, claim, claimed, with_claim
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 
-pytestmark = pytest.mark.takes(90)  # all of them, on one worker
 CONNECTION_FAILED = 805
 LEAK = """
 import os, socket, time

@@ -42,9 +42,9 @@ def test_the_kubelet_starts_nothing_for_a_false_mirror_pod_and_removes_it(harnes
         started: list[Any] = []
 
         def removed() -> bool:
-            found = tenant.kubectl.find("pod", "mirror") or {}
-            started.extend((found.get("status") or {}).get("containerStatuses") or ())
-            return not found
+            mirror = tenant.kubectl.find("pod", "mirror") or {}
+            started.extend((mirror.get("status") or {}).get("containerStatuses") or ())
+            return not mirror
 
         wait_until("the mirror is removed", removed, 60)
         assert started == []

@@ -10,7 +10,6 @@ from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of
 from tests.cluster.rights.forger import FORGER
 
-pytestmark = pytest.mark.takes(80)  # all of them, on one worker
 CONNECTION_FAILED, TERMINATED = 805, 810
 HELPED = """
 import json, os, signal, socket, time

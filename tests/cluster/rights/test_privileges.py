@@ -16,7 +16,6 @@ from tests.cluster.harness import Harness, Share
 from tests.cluster.node import can_give, processes_of_pod
 from tests.cluster.rights.runtime_class import open_control, unprivileged_agent
 
-pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 KILL, SETGID, SETUID, SYS_ADMIN, SYS_RESOURCE = 1 << 5, 1 << 6, 1 << 7, 1 << 21, 1 << 24
 """Bits of capabilities(7)."""
 

@@ -10,10 +10,10 @@ import pytest
 
 from gpushare.process import users
 from tests.cluster.harness import Harness, Share, Tenant, holds_for, wait_until
-from tests.cluster.node import can_give, processes_of_part
+from tests.cluster.node import can_give, processes_of_part, signal_in_node
+from tests.cluster.rights.test_attach_gaps import broker_process
 from tests.cluster.tools.test_ui import in_cluster
 
-pytestmark = pytest.mark.takes(40)
 SYS_RESOURCE = 1 << 24
 COUNTED = ("eventpoll", "inotify", "fanotify", "io_uring", "userfaultfd", "bpf", "/dev/mqueue", "/dev/shm")
 """What descriptors of things lead to that the kernel counts for each user, or that lie where others may fill them."""
@@ -67,6 +67,50 @@ while True:
         break
 """
 )
+KEYS = (
+    BEGIN
+    + """
+import ctypes, platform
+add_key = {"x86_64": 248, "aarch64": 217}[platform.machine()]
+libc = ctypes.CDLL(None, use_errno=True)
+taken, error = 0, 0
+while not error:
+    if libc.syscall(add_key, b"user", b"gpushare-%d" % taken, b"x" * 64, 64, -2) < 0:
+        error = ctypes.get_errno()
+    taken += not error
+hold(taken, errno.errorcode[error])
+"""
+)
+"""Kernel keys in a keyring of the process."""
+LOCKS = """
+import fcntl, json, os, pathlib, signal, stat, time
+points = [pathlib.Path(line.split()[4]) for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()]
+ours = [point for point in points if pathlib.Path("/run/gpushare") in point.parents]
+found = [path for point in ours for path in (point, *point.glob("*")) if stat.S_ISREG(path.stat().st_mode)]
+files = {str(path): os.open(path, os.O_RDONLY) for path in found}
+for descriptor in files.values():
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+def leases(kind):
+    leased = []
+    for path, descriptor in files.items():
+        os.seteuid(os.fstat(descriptor).st_uid)
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, kind)
+            leased.append(path)
+        except OSError:
+            pass
+        os.seteuid(0)
+    return leased
+print(json.dumps({"event": "locked", "locked": list(files), "leased": leases(fcntl.F_WRLCK)}), flush=True)
+while not any(path.endswith("/board") for path in leases(fcntl.F_RDLCK)):
+    pass
+print(json.dumps({"event": "leased"}), flush=True)
+time.sleep(90)
+"""
+"""Root of a container locks the files that it has from us, and asks for leases on them as the user of each: to write at
+once, and then to read until it gets one on the board.
+"""
 
 
 def attacker(tenant: Tenant, name: str, program: str, user: int, *, becomes: bool) -> dict[str, Any]:
@@ -74,9 +118,13 @@ def attacker(tenant: Tenant, name: str, program: str, user: int, *, becomes: boo
     pod = tenant.pod(name, "", command=["python3", "-c", program, str(user)], user=0 if becomes else user)
     (app,) = pod["spec"]["containers"]
     app["resources"] = {}
-    if becomes:
-        pod["spec"]["securityContext"]["runAsNonRoot"] = False
-        del app["securityContext"]
+    return as_root(pod) if becomes else pod
+
+
+def as_root(pod: dict[str, Any]) -> dict[str, Any]:
+    """With what `baseline` lets it have: the runtime's capabilities, and no seccomp profile."""
+    pod["spec"]["securityContext"] = {"runAsUser": 0}
+    del pod["spec"]["containers"][0]["securityContext"]
     return pod
 
 
@@ -117,6 +165,27 @@ def test_descriptors_under_way_of_others_keep_no_client_from_attaching(
     with harness.namespace() as tenant:
         names = tenant.neighbours(share.name, 1)
         with used_up(harness, IN_FLIGHT, users.BROKER, "ETOOMANYREFS", becomes=becomes):
+            tenant.start(tenant.pod("late", share.name, "limits"))
+            assert tenant.wait_event("late", "limits")["problems"] == []
+            tenant.go_on(names)
+
+
+def test_keys_locks_and_leases_of_others_keep_no_client_from_attaching(harness: Harness, share: Share) -> None:
+    """Not even while a broker begins."""
+    keys = [line.split(":")[0].strip() for line in harness.in_node("/proc/key-users").read_text().splitlines()]
+    assert not {str(user) for user in (users.OPERATOR, users.WEBHOOK, users.PAGE, users.BROKER)} & {*keys}
+    with harness.namespace() as tenant, harness.namespace(enforce="baseline") as root:
+        names = tenant.neighbours(share.name, 1)
+        root.start(as_root(root.pod("locks", share.name, command=["python3", "-c", LOCKS])))
+        held = root.wait_event("locks", "locked")
+        assert sorted(path.rpartition("/")[2] for path in held["locked"]) == ["board", "pre-stop"]
+        assert held["leased"] == [], "whoever opens it then waits for 45 s"
+        with (
+            used_up(harness, KEYS, users.BROKER, "EPERM", becomes=False),
+            used_up(harness, KEYS, users.BROKER, "EDQUOT", becomes=True),
+        ):
+            signal_in_node(harness, broker_process(harness, share), "KILL")
+            root.wait_event("locks", "leased")
             tenant.start(tenant.pod("late", share.name, "limits"))
             assert tenant.wait_event("late", "limits")["problems"] == []
             tenant.go_on(names)

@@ -1,4 +1,4 @@
-"""What a tenant hears at once, and may see with rights in a namespace alone: warnings, the GPU, and unused parts."""
+"""What a tenant hears at once, and may see with rights in a namespace alone: warnings, and the GPU."""
 
 import copy
 import json
@@ -10,9 +10,7 @@ import pytest
 from localcluster.kubectl import CommandError, Object
 from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.rights.policies.requests import refusal
-from tests.cluster.tools.test_metrics import Scraped
 
-pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 REFUSED = "will be refused: spec.containers[0].resources.limits[gpushare.dev/tenantz]: no GpuShare"
 
 
@@ -148,32 +146,6 @@ def may(who: Any, verb: str, resource: str) -> bool:
         return str(who("auth", "can-i", verb, resource)).strip() == "yes"
     except CommandError:  # kubectl says no by its exit status
         return False
-
-
-def test_who_holds_a_part_and_does_nothing_is_shown_and_a_client_is_not(harness: Harness, tenant: Tenant) -> None:
-    sleeper = tenant.pod("sleeper", "tenants", "limits", command=["sleep", "3600"])
-    kernels = ("depart", "--role", "victim", "--kernel-ms", "1000", "--on-sigterm", "finish")
-    tenant.start(sleeper, tenant.pod("busy", "tenants", *kernels))
-    try:
-        wait_until("it is without a client", lambda: unused(harness, tenant, "sleeper") > 0, 60)
-        wait_until("kernels run", lambda: max(Scraped(harness, "agent").values("gpushare_gpu_utilization_ratio")) > 0.5)
-        agent = Scraped(harness, "agent")
-        assert agent.values("gpushare_container_unused_seconds", namespace=tenant.name, pod="busy") == []
-
-        def listed() -> list[Object]:
-            return list(harness.gpu_node()["status"].get("unused", []))
-
-        found = wait_until("its GpuNode says so", listed, 180)
-        assert [(it["namespace"], it["pod"], it["container"]) for it in found] == [(tenant.name, "sleeper", "app")]
-        assert found[0]["heldSince"] == found[0]["unusedSince"]
-        tenant.delete_pods("sleeper")
-        wait_until("it is forgotten", lambda: not listed(), 60)
-    finally:
-        tenant.delete_pods("sleeper", "busy")
-
-
-def unused(harness: Harness, tenant: Tenant, pod: str) -> float:
-    return Scraped(harness, "agent").value("gpushare_container_unused_seconds", namespace=tenant.name, pod=pod)
 
 
 @pytest.mark.parametrize("kind", ["containers", "initContainers"])

@@ -11,7 +11,6 @@ from localcluster.kubectl import Object
 from localcluster.stack import install
 from tests.cluster.harness import NODE, Harness, Share, Tenant, condition, wait_until
 
-pytestmark = pytest.mark.takes(250)  # all of them, on one worker
 OPERATOR = "deployment/gpushare-operator"
 POLICY = "gpushare-operator-daemonsets"
 
@@ -49,7 +48,7 @@ def wait_condition(share: Share, reason: str, seconds: float = 60) -> dict[str, 
 
 
 def restarts(tenant: Tenant) -> set[int]:
-    return {it["restartCount"] for pod in tenant.pods() for it in pod["status"].get("containerStatuses", [])}
+    return {status["restartCount"] for pod in tenant.pods() for status in pod["status"].get("containerStatuses", [])}
 
 
 def test_a_change_of_settings_waits_for_clients_and_rolls_after_them(harness: Harness) -> None:
@@ -61,7 +60,7 @@ def test_a_change_of_settings_waits_for_clients_and_rolls_after_them(harness: Ha
         assert "since the share has no maxWait" in told["message"]
         assert "for 2 pods to end (GpuNode.status.holders names them)" in told["message"]
         assert tenant.name not in told["message"], "other tenants may read the share"
-        holders = [pod for it in harness.gpu_node()["status"]["holders"] for pod in it["pods"]]
+        holders = [pod for holder in harness.gpu_node()["status"]["holders"] for pod in holder["pods"]]
         assert sorted(holders) == [f"{tenant.name}/{name}" for name in names]
         assert share.condition()["status"] == "True", "it serves as before"
         waiting = wait_until("the node says so", lambda: node_condition(harness), 20)
@@ -100,7 +99,7 @@ def test_clients_are_ended_in_order_after_maxwait_and_start_again(harness: Harne
         wait_condition(share, "DaemonsCurrent")
         assert share.events("MaxWaitExpired")
         for name in names:
-            told = {it["reason"] for it in tenant.kubernetes_events(name)}
+            told = {event["reason"] for event in tenant.kubernetes_events(name)}
             assert {"MaxWaitExpired", "ClientTerminated"} <= told
             wait_until(f"{name} runs again", lambda name=name: started_again(tenant, name), 60,
                        lambda name=name: tenant.explain(name))  # fmt: skip
@@ -172,8 +171,8 @@ def test_limits_change_on_the_live_daemon_for_new_clients(harness: Harness) -> N
         share.wait_ready()
         assert share.condition()["lastTransitionTime"] == since, "it was Ready all the time"
         own, told = share.get()["metadata"]["uid"], harness.kubectl.items("events", "--namespace=default")
-        assert not [it for it in told if it["type"] == "Warning" and it["involvedObject"].get("uid") == own]
-        daemon = next(it for it in harness.gpu_node()["status"]["daemons"] if it["share"] == "live")
+        assert not [event for event in told if event["type"] == "Warning" and event["involvedObject"].get("uid") == own]
+        daemon = next(item for item in harness.gpu_node()["status"]["daemons"] if item["share"] == "live")
         assert daemon["currentLimits"] == {"threads": 20, "memoryMib": 4096}
         tenant.start(tenant.pod("new", "live", "limits"))
         seen = tenant.wait_event("new", "limits")

@@ -10,9 +10,15 @@ from tests.cluster.tools.test_kubectl import plugin
 
 
 def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness: Harness) -> None:
+    """Also where it is deleted in the foreground, and a tenant keeps its object by one that names it as its owner."""
     with harness.share("leaving") as share, harness.namespace() as tenant:
         name = tenant.neighbours("leaving", 1)[0]
-        share.delete(wait=False)
+        owner = {key: share.get()[key] for key in ("apiVersion", "kind")} | {
+            key: share.get()["metadata"][key] for key in ("name", "uid")
+        }
+        metadata = {"name": "keeps", "ownerReferences": [owner | {"blockOwnerDeletion": True}], "finalizers": ["a.b/c"]}
+        tenant.kubectl.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+        harness.kubectl("delete", "gpushare", "leaving", "--cascade=foreground", "--wait=false")
         wait_until("the condition says what it waits for", lambda: "1 slot" in share.condition()["message"], 20,
                    lambda: share.condition())  # fmt: skip
         with pytest.raises(CommandError, match="being deleted"):
@@ -21,6 +27,10 @@ def test_deleting_a_share_waits_for_its_clients_and_then_leaves_nothing(harness:
         tenant.go_on([name])
 
         tenant.delete_pods(name)
+        wait_until("it is told who keeps it", lambda: "blockOwnerDeletion" in share.condition()["message"], 60,
+                   lambda: share.condition())  # fmt: skip
+        wait_until("its GPUs are given back all the same", lambda: harness.gpu_dirs() == {}, 30)
+        tenant.kubectl("patch", "configmap", "keeps", "--type=merge", '--patch={"metadata":{"finalizers":null}}')
         wait_until("the share is gone", lambda: not harness.kubectl.find("gpushare", "leaving"), 60)
         assert harness.compute_modes() == {"Default"}
         assert harness.gpu_node()["status"].get("daemons", []) == []
@@ -71,7 +81,7 @@ def test_a_deleted_share_with_maxwait_ends_its_clients_in_order_and_goes(harness
 
 
 def told(tenant: Tenant, name: str) -> bool:
-    return {"MaxWaitExpired", "ClientTerminated"} <= {it["reason"] for it in tenant.kubernetes_events(name)}
+    return {"MaxWaitExpired", "ClientTerminated"} <= {event["reason"] for event in tenant.kubernetes_events(name)}
 
 
 def test_an_agent_that_was_away_during_a_deletion_gives_the_gpus_back(harness: Harness) -> None:

@@ -50,7 +50,6 @@ def serves_again(harness: Harness, share: Share, tenant: Tenant) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.takes(150)
 def test_shares_and_agent_let_go_of_the_driver_after_clients_and_come_back(harness: Harness) -> None:
     with harness.share("upgraded") as share, harness.namespace() as tenant, upgrades(harness):
         (client,) = tenant.neighbours("upgraded", 1)
@@ -73,15 +72,14 @@ def test_shares_and_agent_let_go_of_the_driver_after_clients_and_come_back(harne
 
 def was_sent_away(harness: Harness) -> bool:
     """Tells whether the agent was sent away, as the API says once the agent's heartbeat is old."""
-    found = condition(harness.gpu_node(), "AgentReporting")
-    if found.get("status") != "Unknown":
+    reporting = condition(harness.gpu_node(), "AgentReporting")
+    if reporting.get("status") != "Unknown":
         return False
-    assert "while its driver is replaced" in found["message"]
+    assert "while its driver is replaced" in reporting["message"]
     kinds = {event["type"] for event in harness.cluster_events("GpuNode", NODE, "AgentSilent")}
     return kinds == {"Normal"}
 
 
-@pytest.mark.takes(100)
 def test_a_paused_label_with_maxwait_ends_clients_in_order_and_awaits_pods(harness: Harness) -> None:
     with harness.share("paused", maxWait="5s") as share, harness.namespace() as tenant, upgrades(harness):
         names = tenant.neighbours("paused", 2)

@@ -18,7 +18,6 @@ from localcluster.paths import REPOSITORY
 from tests.cluster.harness import Harness, Tenant, wait_until
 
 EXAMPLES = REPOSITORY / "workload" / "examples"
-pytestmark = pytest.mark.takes(150)  # all of them, on one worker
 
 SECONDS = 240
 START_IN = 90
@@ -55,7 +54,7 @@ RUN = sorted({*EXAMPLES.glob("*/*.yaml")} - {*ADMITTED, *HARMFUL})
 
 
 def objects(path: Path) -> list[Object]:
-    return [found for found in yaml.safe_load_all(path.read_text()) if found]
+    return [document for document in yaml.safe_load_all(path.read_text()) if document]
 
 
 def name_of(path: Path) -> str:
@@ -83,7 +82,12 @@ def ready_to_run(job: Object) -> Object:
 def condition_of(tenant: Tenant, name: str) -> str:
     conditions = tenant.kubectl.get("job", name)["status"].get("conditions", [])
     return next(
-        (it["type"] for it in conditions if it["status"] == "True" and it["type"] in ("Complete", "Failed")), ""
+        (
+            condition["type"]
+            for condition in conditions
+            if condition["status"] == "True" and condition["type"] in ("Complete", "Failed")
+        ),
+        "",
     )
 
 
@@ -140,9 +144,9 @@ def test_an_example_that_ends_neighbours_runs_to_its_end(
 @pytest.mark.parametrize("path", ADMITTED, ids=name_of)
 def test_examples_with_images_of_others_are_admitted_as_they_are(tenant: Tenant, path: Path) -> None:
     """Their pods too: what a controller makes of a template meets the same admission."""
-    for found in objects(path):
-        tenant.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(found))
-        template = found["spec"].get("template")
+    for document in objects(path):
+        tenant.kubectl("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
+        template = document["spec"].get("template")
         if template:
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": template["spec"]}
             pod["metadata"] |= template.get("metadata", {})

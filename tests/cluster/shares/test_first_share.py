@@ -34,8 +34,8 @@ def test_the_readmes_pod_runs_on_its_share_and_has_what_it_was_granted(harness: 
 def test_the_first_claim_of_its_page_runs_as_it_is_written(harness: Harness) -> None:
     """Also beside the demo's clients, which `make demo KEEP=1` leaves on both GPUs."""
     page = (REPOSITORY / "docs" / "resource-claims.md").read_text()
-    found = re.search(r"## A first claim.*?```sh\n(.*?)```", page, re.DOTALL)
-    assert found is not None
+    match = re.search(r"## A first claim.*?```sh\n(.*?)```", page, re.DOTALL)
+    assert match is not None
     harness.kubectl("label", "node", NODE, "pool=gpu", "--overwrite")
     inference, mixed = Share(harness, "inference"), Share(harness, "mixed")
     try:
@@ -47,7 +47,7 @@ def test_the_first_claim_of_its_page_runs_as_it_is_written(harness: Harness) -> 
         names = [f"pod/{client['metadata']['name']}" for client in clients]
         harness.kubectl.within(DEMO)("wait", "--for=condition=Ready", *names, "--timeout=60s", seconds=70)
         done = subprocess.run(
-            ["bash", "-euxo", "pipefail", "-c", found[1]],
+            ["bash", "-euxo", "pipefail", "-c", match[1]],
             cwd=REPOSITORY, env=os.environ | harness.stack.environment, capture_output=True, text=True, timeout=400,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr

@@ -9,7 +9,7 @@ def identities(tenant: Tenant) -> dict[str, tuple[str, int]]:
 
 
 def restarts(pod: Object) -> int:
-    return sum(it["restartCount"] for it in pod["status"].get("containerStatuses", []))
+    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", []))
 
 
 def mps_pods(harness: Harness) -> dict[str, int]:

@@ -12,7 +12,6 @@ from localcluster.stack import install
 from tests.cluster.clients.test_departure import ENDLESS_MS, ends
 from tests.cluster.harness import NODE, Harness, Share, wait_until
 
-pytestmark = pytest.mark.takes(150)
 AUTO = "--set=mps.protocol=Auto"
 AMOUNTS = {"gpushare.dev/threads": "10", "gpushare.dev/memory": "4Gi"}
 

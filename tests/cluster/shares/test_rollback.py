@@ -21,14 +21,14 @@ def whole_gpu_pod(tenant: Tenant, name: str) -> Object:
 
 def run_whole(tenant: Tenant, name: str) -> None:
     tenant.start(whole_gpu_pod(tenant, name))
-    wait_until(f"{name} runs", lambda: name in {it["metadata"]["name"] for it in tenant.running()}, 30,
+    wait_until(f"{name} runs", lambda: name in {pod["metadata"]["name"] for pod in tenant.running()}, 30,
                lambda: tenant.explain(name))  # fmt: skip
 
 
 def wait_unavailable(share: Share, reason: str, words: str = "") -> None:
     def told() -> bool:
         groups = share.get().get("status", {}).get("unavailable", [])
-        return any(it["reason"] == reason and words in it["message"] for it in groups)
+        return any(group["reason"] == reason and words in group["message"] for group in groups)
 
     wait_until(f"{reason} is told", told, 30, lambda: share.get().get("status"))
 

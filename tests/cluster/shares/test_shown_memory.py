@@ -14,7 +14,6 @@ from tests.cluster.claims import claim, sized, wait_template, with_claim
 from tests.cluster.harness import Harness, Tenant, wait_until
 from tests.native import build
 
-pytestmark = pytest.mark.takes(120)  # all of them, on one worker
 GIB = build.GIB
 SEE = """
 import ctypes, json, os, pathlib
@@ -42,9 +41,9 @@ print(json.dumps({
 
 def seen(tenant: Tenant, name: str, share: str, **options: Any) -> dict[str, Any]:
     tenant.start(tenant.pod(name, share, command=["python", "-c", SEE], **options))
-    found = tenant.wait_event(name, "seen")
+    line = tenant.wait_event(name, "seen")
     assert tenant.wait_ended(name) == "Succeeded"
-    return found
+    return line
 
 
 @pytest.mark.usefixtures("driver")
@@ -95,9 +94,9 @@ def test_a_claim_s_client_sees_what_it_claimed(harness: Harness) -> None:
         tenant.kubectl.create(claim("part", "claimed.gpushare.dev", {"threads": "20", "memory": "10Gi"}))
         pod = tenant.pod("claimer", "claimed", command=["python", "-c", SEE])
         tenant.start(with_claim(pod, resourceClaimName="part"))
-        found = tenant.wait_event("claimer", "seen", 90)
-        assert found["memory"][:3] == [10 * GIB] * 3
-        assert found["fraction"] == "1.0000", "the claim's own counts from the whole GPU"
+        line = tenant.wait_event("claimer", "seen", 90)
+        assert line["memory"][:3] == [10 * GIB] * 3
+        assert line["fraction"] == "1.0000", "the claim's own counts from the whole GPU"
 
 
 @pytest.mark.usefixtures("driver")
@@ -143,8 +142,8 @@ def test_a_claims_client_has_the_class_of_its_size(harness: Harness) -> None:
     with harness.share("sized", **spec), harness.namespace() as tenant:
         wait_template(tenant, "batch", "sized")
         tenant.start(sized(tenant, "batch", "sized", "batch", command=["python", "-c", SEE]))
-        found = tenant.wait_event("batch", "seen", 90)
-        assert (found["class"], found["front"]) == (["BestEffort", "50"], ["libcuda-classes.so.1"])
+        line = tenant.wait_event("batch", "seen", 90)
+        assert (line["class"], line["front"]) == (["BestEffort", "50"], ["libcuda-classes.so.1"])
 
 
 def attach_refusals(tenant: Tenant, pod: str) -> list[str]:

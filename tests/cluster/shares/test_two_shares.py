@@ -5,7 +5,9 @@ from tests.cluster.harness import Harness, condition, wait_until
 
 
 def assigned(harness: Harness) -> dict[str, str]:
-    return {it["uuid"]: it["share"] for it in harness.gpu_node()["spec"].get("assignments") or []}
+    return {
+        assignment["uuid"]: assignment["share"] for assignment in harness.gpu_node()["spec"].get("assignments") or []
+    }
 
 
 def test_two_shares_split_a_nodes_gpus_and_a_third_is_told_who_holds_them(harness: Harness) -> None:
@@ -36,4 +38,4 @@ def test_a_gpu_moves_to_the_other_share_only_once_it_is_idle(harness: Harness) -
 
 
 def draining_gpu(node: Object) -> str:
-    return next((it["uuid"] for it in node["spec"]["assignments"] if it.get("draining")), "")
+    return next((assignment["uuid"] for assignment in node["spec"]["assignments"] if assignment.get("draining")), "")

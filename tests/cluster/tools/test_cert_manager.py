@@ -60,8 +60,12 @@ def authority(harness: Harness) -> bytes:
 
 def injected(harness: Harness) -> set[bytes]:
     """What the API server trusts the webhook by."""
-    found = [harness.kubectl.get(kind, "gpushare-webhook") for kind in CONFIGURATIONS]
-    return {b64decode(hook["clientConfig"].get("caBundle", "")) for it in found for hook in it["webhooks"]}
+    configurations = [harness.kubectl.get(kind, "gpushare-webhook") for kind in CONFIGURATIONS]
+    return {
+        b64decode(hook["clientConfig"].get("caBundle", ""))
+        for configuration in configurations
+        for hook in configuration["webhooks"]
+    }
 
 
 def test_a_client_is_admitted_and_limited_with_cert_managers_certificate(fresh: Harness) -> None:
@@ -93,8 +97,8 @@ def trusted(harness: Harness) -> bool:
 
 def versions(harness: Harness) -> list[str]:
     """Versions of the webhook configurations: another one for every write."""
-    found = [harness.kubectl.get(kind, "gpushare-webhook") for kind in CONFIGURATIONS]
-    return [it["metadata"]["resourceVersion"] for it in found]
+    configurations = [harness.kubectl.get(kind, "gpushare-webhook") for kind in CONFIGURATIONS]
+    return [configuration["metadata"]["resourceVersion"] for configuration in configurations]
 
 
 def log_of(harness: Harness) -> str:

@@ -12,7 +12,6 @@ from localcluster.paths import REPOSITORY
 from localcluster.stack import CHART, NAMESPACE, RELEASE, Stack, install, prepare_namespace
 from tests.cluster.harness import NODE, Harness, Share, is_ready, wait_until
 
-pytestmark = pytest.mark.takes(220)  # all of them, on one worker
 DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=10")
 DEFINITIONS = ("gpushares.gpushare.dev", "gpunodes.gpushare.dev")
 GUARDED = (
@@ -155,17 +154,17 @@ def uninstall(harness: Harness, *options: str) -> None:
 
 
 def status(harness: Harness) -> str:
-    found: str = json.loads(harness.stack.helm("status", RELEASE, "--namespace", NAMESPACE, "-o", "json"))["info"][
+    state: str = json.loads(harness.stack.helm("status", RELEASE, "--namespace", NAMESPACE, "-o", "json"))["info"][
         "status"
     ]
-    return found
+    return state
 
 
 def values(harness: Harness) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
+    loaded: dict[str, Any] = json.loads(
         harness.stack.helm("get", "values", RELEASE, "--namespace", NAMESPACE, "-o", "json")
     )
-    return found
+    return loaded
 
 
 def test_an_installation_that_never_came_up_is_uninstalled_at_once(bare: Harness) -> None:
@@ -182,7 +181,9 @@ def test_an_uninstallation_leaves_what_is_documented_and_no_more(bare: Harness) 
     """The chart alone has brought the definitions."""
     prepare_namespace(bare.kubectl, NAMESPACE, "privileged")
     new = {("ConfigMap", NAMESPACE, "kube-root-ca.crt"), ("ServiceAccount", NAMESPACE, "default")}
-    wait_until("nothing of an earlier test", lambda: {it for it in objects(bare) if it[1] == NAMESPACE} == new, 60)
+    wait_until(
+        "nothing of an earlier test", lambda: {item for item in objects(bare) if item[1] == NAMESPACE} == new, 60
+    )
     before = objects(bare)
     install(bare.stack)
     bare.stack.helm("test", RELEASE, "--namespace", NAMESPACE)

@@ -8,7 +8,7 @@ def events_of(harness: Harness, share: Share, reason: str) -> list[Object]:
     """The events as events.k8s.io/v1 has them, with their series."""
     uid = share.get()["metadata"]["uid"]
     listed = harness.kubectl.within("default").items("events.events.k8s.io")
-    return [it for it in listed if it["regarding"].get("uid") == uid and it["reason"] == reason]
+    return [event for event in listed if event["regarding"].get("uid") == uid and event["reason"] == reason]
 
 
 def test_a_share_that_comes_and_goes_leaves_one_event_of_each_kind(harness: Harness) -> None:
@@ -19,14 +19,14 @@ def test_a_share_that_comes_and_goes_leaves_one_event_of_each_kind(harness: Harn
             share.apply(per_node=1)
             share.wait_ready()
         for reason, times in (("Ready", 3), ("ProductMismatch", 2)):
-            found = wait_until(reason, lambda r=reason, n=times: counted(harness, share, r, n), 10)
-            assert len(found) == 1, f"{reason} was told {len(found)} times"
+            events = wait_until(reason, lambda r=reason, n=times: counted(harness, share, r, n), 10)
+            assert len(events) == 1, f"{reason} was told {len(events)} times"
 
 
 def counted(harness: Harness, share: Share, reason: str, times: int) -> list[Object] | None:
     """Waits until one of them has been counted so often."""
-    found = events_of(harness, share, reason)
-    return found if any((it.get("series") or {}).get("count") == times for it in found) else None
+    events = events_of(harness, share, reason)
+    return events if any((event.get("series") or {}).get("count") == times for event in events) else None
 
 
 def test_a_share_made_and_deleted_without_trouble_has_no_warning(harness: Harness) -> None:
@@ -34,9 +34,9 @@ def test_a_share_made_and_deleted_without_trouble_has_no_warning(harness: Harnes
     with harness.share("smooth", per_node=1) as share:
         uid = share.get()["metadata"]["uid"]
     listed = harness.kubectl.within("default").items("events.events.k8s.io")
-    told = [it for it in listed if it["regarding"].get("uid") == uid]
-    assert [it["reason"] for it in told if it["type"] != "Normal"] == []
-    moves = [it for it in told if it["action"] == "Assign"]
-    assert sorted(it["reason"] for it in moves) == ["GpuAssigned", "GpuDraining", "GpuReleased"]
-    assert not any(it.get("series") for it in moves), "none of them twice"
-    assert {"DaemonsStarting", "Ready"} <= {it["reason"] for it in told}
+    told = [event for event in listed if event["regarding"].get("uid") == uid]
+    assert [event["reason"] for event in told if event["type"] != "Normal"] == []
+    moves = [event for event in told if event["action"] == "Assign"]
+    assert sorted(move["reason"] for move in moves) == ["GpuAssigned", "GpuDraining", "GpuReleased"]
+    assert not any(move.get("series") for move in moves), "none of them twice"
+    assert {"DaemonsStarting", "Ready"} <= {event["reason"] for event in told}

@@ -44,12 +44,14 @@ def why(harness: Harness, tenant: Tenant, name: str, words: str) -> dict[str, An
     """The answer about a pod that is held back, once it has these words."""
 
     def answer() -> dict[str, Any] | None:
-        found = json.loads(plugin(harness, "why", name, "-n", tenant.name, "-o", "json").stdout or "{}")
-        return found if words in found.get("sentence", "") else None
+        explanation = json.loads(plugin(harness, "why", name, "-n", tenant.name, "-o", "json").stdout or "{}")
+        return explanation if words in explanation.get("sentence", "") else None
 
-    found = wait_until(f"why {name}: {words}", answer, 60, lambda: plugin(harness, "why", name, "-n", tenant.name))
-    assert found is not None
-    return found
+    explanation = wait_until(
+        f"why {name}: {words}", answer, 60, lambda: plugin(harness, "why", name, "-n", tenant.name)
+    )
+    assert explanation is not None
+    return explanation
 
 
 def _full(held: dict[str, int], slots: int) -> dict[str, int]:
@@ -66,12 +68,16 @@ def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness
     file = tmp_path / "share.yaml"
     file.write_text(json.dumps(gpu_share("planned", SPEC | {"gpus": {"perNode": 1}})))
     planned = ask(harness, "plan", str(file))
-    assert (planned["slots"], [it["what"] for it in planned["gpus"]]) == (4, ["taken"])
+    assert (planned["slots"], [gpu["what"] for gpu in planned["gpus"]]) == (4, ["taken"])
     assert harness.kubectl.find("gpushare", "planned") is None, "a plan writes nothing"
 
     with harness.share("planned", per_node=1, per_gpu=4) as share, harness.namespace() as tenant:
-        held = [it["uuid"] for it in harness.gpu_node()["spec"]["assignments"] if it["share"] == share.name]
-        assert held == [it["uuid"] for it in planned["gpus"]]
+        held = [
+            assignment["uuid"]
+            for assignment in harness.gpu_node()["spec"]["assignments"]
+            if assignment["share"] == share.name
+        ]
+        assert held == [gpu["uuid"] for gpu in planned["gpus"]]
         (name,) = tenant.neighbours("planned", 1)
         granted = tenant.events_of(name, "limits")[0]["granted"]["memory"]
         (client,) = wait_until("top shows the client", lambda: ask(harness, "top", "-n", tenant.name)["clients"])
@@ -80,10 +86,10 @@ def test_plan_top_status_and_check_agree_with_what_then_happens(harness: Harness
         assert 0 < client["memoryUsedMiB"] <= client["memoryGrantedMiB"]
         wait_until("top shows since when", lambda: top_client(harness, tenant.name)["attachedSeconds"] is not None)
         assert top_client(harness, tenant.name)["attachedSeconds"] <= 600
-        told = {it["metadata"]["name"]: it for it in ask(harness, "status")["shares"]}
+        told = {item["metadata"]["name"]: item for item in ask(harness, "status")["shares"]}
         assert told["planned"]["status"]["slots"] == share.get()["status"]["slots"]
         assert ask(harness, "plan", str(file))["gpus"][0]["what"] == "kept"
-    assert [it for it in ask(harness, "check")["checks"] if it["level"] != "ok"] == []
+    assert [check for check in ask(harness, "check")["checks"] if check["level"] != "ok"] == []
 
 
 def test_a_pod_that_defragment_names_leaves_a_gpu_free_once_started_again(harness: Harness) -> None:
@@ -97,7 +103,7 @@ def test_a_pod_that_defragment_names_leaves_a_gpu_free_once_started_again(harnes
         (plan,) = ask(harness, "defragment", "scattered")["shares"]
         (move,) = plan["moves"]
         kept, freed = move["to"]["uuid"], move["from"]["uuid"]
-        assert [it["uuid"] for it in plan["freed"]] == [freed]
+        assert [gpu["uuid"] for gpu in plan["freed"]] == [freed]
         (name,) = plugin(harness, "defragment", "scattered", "-o", "name").stdout.split()
         assert name.partition("/")[2] == move["pod"].partition("/")[2]
         tenant.kubectl("delete", name, "--wait=false")
@@ -139,7 +145,7 @@ def test_status_says_that_no_operator_leads_and_agrees_with_itself(harness: Harn
         harness.system("scale", "deployment/gpushare-operator", "--replicas=0")
         try:
             wait_until("status says so", lambda: plugin(harness, "status").returncode == 1, 120)
-            assert [it["reason"] for it in ask(harness, "status", code=1)["problems"]] == ["OperatorSilent"]
+            assert [problem["reason"] for problem in ask(harness, "status", code=1)["problems"]] == ["OperatorSilent"]
             tenant.neighbours("alone", 1, prefix="later")
             wait_until(
                 "two slots are held", lambda: harness.held_by_gpu("alone") and _held(harness, "alone") == [2], 40
@@ -181,8 +187,8 @@ def test_why_and_describe_name_what_holds_a_pod_back_and_where_that_stands(harne
         assert refused["stage"] == "admission"
         assert refused["source"].startswith("replicaset/unfit-")
         assert any(
-            it["reason"] == "FailedCreate" and "is above the 50 percent" in it["message"]
-            for it in ask(harness, "events", "-n", tenant.name)["events"]
+            event["reason"] == "FailedCreate" and "is above the 50 percent" in event["message"]
+            for event in ask(harness, "events", "-n", tenant.name)["events"]
         )
         tenant.kubectl.delete("deployment", "unfit")
 
@@ -200,7 +206,7 @@ def test_a_viewer_of_one_namespace_is_told_what_is_hidden(harness: Harness) -> N
         answer = wait_until("the GPU is in the status", lambda: _on_a_gpu(ask(harness, "top", *viewer)), 60)
         (client,) = answer["clients"]
         assert (client["pod"], client["share"], client["threadsGrantedPercent"]) == (own, "seen", 25)
-        assert client["uuid"] in [it["uuid"] for it in harness.gpu_node()["spec"]["assignments"]]
+        assert client["uuid"] in [assignment["uuid"] for assignment in harness.gpu_node()["spec"]["assignments"]]
         shown = plugin(harness, "top", *viewer)
         assert "get pods/proxy in namespace gpushare-system" in shown.stderr
         for command in (("why", own), ("describe", "pod", own), ("events",)):
@@ -215,7 +221,7 @@ def test_a_viewer_of_one_namespace_is_told_what_is_hidden(harness: Harness) -> N
 
 def _on_a_gpu(answer: dict[str, Any]) -> dict[str, Any]:
     """The answer, once each client in it has a GPU."""
-    return answer if answer["clients"] and all(it["uuid"] for it in answer["clients"]) else {}
+    return answer if answer["clients"] and all(client["uuid"] for client in answer["clients"]) else {}
 
 
 def test_what_does_not_exist_is_an_error_with_a_suggestion(harness: Harness) -> None:
@@ -238,12 +244,12 @@ def test_check_names_the_cause_of_a_part_that_does_not_run(harness: Harness) -> 
     harness.system("set", "image", "deployment/gpushare-operator", f"{container}={NO_IMAGE}")
     try:
 
-        def found() -> dict[str, Any] | None:
+        def named() -> dict[str, Any] | None:
             checks = json.loads(plugin(harness, "check", "-o", "json").stdout)["checks"]
-            own = next(it for it in checks if it["what"] == "operator")
+            own = next(check for check in checks if check["what"] == "operator")
             return own if NO_IMAGE in own["message"] else None
 
-        own = wait_until("check names the image", found, 60)
+        own = wait_until("check names the image", named, 60)
         assert own is not None
         assert own["level"] in ("warn", "FAIL")
         assert "ImagePull" in own["message"]

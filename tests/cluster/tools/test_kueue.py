@@ -112,10 +112,10 @@ def pods_of(tenant: Tenant, name: str) -> list[str]:
 def started(tenant: Tenant, name: str, kind: str = "progress", count: int = 1) -> list[str]:
     """The Job's pods, once each of so many has written a line of that kind."""
     wait_until(f"{count} pods of {name}", lambda: len(pods_of(tenant, name)) == count, 60, lambda: told(tenant, name))
-    found = pods_of(tenant, name)
-    for pod in found:
+    pods = pods_of(tenant, name)
+    for pod in pods:
         tenant.wait_event(pod, kind)
-    return found
+    return pods
 
 
 def is_gated(pod: Object) -> bool:
@@ -127,14 +127,16 @@ def told(tenant: Tenant, name: str) -> dict[str, Any]:
     for workload in tenant.kubectl.items("workloads.kueue.x-k8s.io"):
         if [owner["name"] for owner in workload["metadata"].get("ownerReferences", [])] == [name]:
             conditions = workload.get("status", {}).get("conditions", [])
-            return next((it for it in conditions if it["type"] == "QuotaReserved"), {})
+            return next((condition for condition in conditions if condition["type"] == "QuotaReserved"), {})
     return {}
 
 
 def used(harness: Harness, queue: str, resource: str) -> str:
     """What the ClusterQueue counts of the resource."""
-    found = harness.kubectl.get("clusterqueue", queue)["status"].get("flavorsUsage") or []
-    return next((it["total"] for flavor in found for it in flavor["resources"] if it["name"] == resource), "")
+    flavors = harness.kubectl.get("clusterqueue", queue)["status"].get("flavorsUsage") or []
+    return next(
+        (entry["total"] for flavor in flavors for entry in flavor["resources"] if entry["name"] == resource), ""
+    )
 
 
 def waits(harness: Harness, tenant: Tenant, name: str, lacking: str) -> None:
@@ -212,7 +214,7 @@ def test_claims_are_quota_by_size_and_plain_slots_by_the_shares_name(fresh: Harn
         for name in ("large", "slot"):
             started(a, name, "limits")
         counted = ("mixed-small", "mixed-large", "gpushare.dev/mixed")
-        wait_until("one of each", lambda: [used(fresh, "team-a", it) for it in counted] == ["1"] * 3)
+        wait_until("one of each", lambda: [used(fresh, "team-a", resource) for resource in counted] == ["1"] * 3)
         b.kubectl.delete("job", "small")
         started(a, "second", "limits")
 

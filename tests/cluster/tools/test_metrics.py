@@ -11,6 +11,9 @@ from localcluster.stack import NAMESPACE
 from tests.cluster.harness import Harness, wait_until
 
 PORT = 9408
+CHARGED = "gpushare_charged_gpu_seconds_total"
+"""It stays for an hour after the last charge."""
+IDLE = "__idle__"
 
 
 class Scraped:
@@ -22,14 +25,16 @@ class Scraped:
         self.samples = [sample for pod in pods for sample in scrape(harness, pod["metadata"]["name"])]
 
     def values(self, name: str, **labels: str) -> list[float]:
-        return [it.value for it in self.samples if it.name == name and labels.items() <= it.labels.items()]
+        return [
+            sample.value for sample in self.samples if sample.name == name and labels.items() <= sample.labels.items()
+        ]
 
     def value(self, name: str, **labels: str) -> float:
-        (found,) = self.values(name, **labels) or [-1.0]
-        return found
+        (value,) = self.values(name, **labels) or [-1.0]
+        return value
 
     def names(self, **labels: str) -> set[str]:
-        return {it.name for it in self.samples if labels.items() <= it.labels.items()}
+        return {sample.name for sample in self.samples if labels.items() <= sample.labels.items()}
 
 
 def scrape(harness: Harness, pod: str) -> Iterator[Any]:
@@ -69,9 +74,11 @@ def test_scraped_figures_are_those_of_kubectl_and_go_with_their_pods(harness: Ha
 
         ended = agent.value("gpushare_clients_ended_total", cause="departure")
         tenant.delete_pods(*names)
-        wait_until("the pods' series are gone", lambda: not Scraped(harness, "agent").names(namespace=tenant.name))
+        wait_until(
+            "the pods' series are gone", lambda: Scraped(harness, "agent").names(namespace=tenant.name) == {CHARGED}
+        )
         assert Scraped(harness, "agent").value("gpushare_clients_ended_total", cause="departure") >= ended
-    wait_until("the share's series are gone", lambda: not Scraped(harness, "agent").names(share="seen"))
+    wait_until("the share's series are gone", lambda: Scraped(harness, "agent").names(share="seen") == {CHARGED})
     wait_until("the share's series are gone", lambda: not Scraped(harness, "operator").names(share="seen"))
 
 
@@ -108,3 +115,46 @@ def test_of_two_operators_one_leads_and_it_alone_tells_of_shares(harness: Harnes
         finally:
             harness.system("scale", "deployment", "gpushare-operator", "--replicas=1")
         wait_until("one is left and leads", lambda: leaders() == [1], 90, leaders)
+
+
+@pytest.mark.long
+def test_a_slot_is_charged_before_its_start_and_beyond_restarts(harness: Harness) -> None:
+    """Its image cannot be pulled; so its container never starts, and nobody else gets the slot."""
+    with harness.share("paid", per_node=1, per_gpu=4) as share, harness.namespace() as tenant:
+        share.wait_capacity(4)
+        waits = tenant.pod("waits", "paid", "depart")
+        waits["spec"]["containers"][0] |= {"image": "registry.example.com/none:1", "imagePullPolicy": "Never"}
+        tenant.start(waits)
+        wait_until("charges are shown", lambda: charged(Scraped(harness, "agent"), tenant.name) > 0, 200)
+        assert part_charged(harness, tenant.name) == pytest.approx(0.25, abs=0.01)
+
+        before = charged(Scraped(harness, "agent"), tenant.name)
+        harness.restart_pods("operator", force=True)
+        harness.wait_component("operator")
+        assert charged(Scraped(harness, "agent"), tenant.name) > before
+
+        harness.restart_pods("agent")
+        harness.wait_component("agent")
+        wait_until("the new agent shows charges", lambda: charged(Scraped(harness, "agent"), tenant.name) > 0, 200)
+        assert part_charged(harness, tenant.name) == pytest.approx(0.25, abs=0.01)
+        assert tenant.pods()[0]["status"]["phase"] == "Pending"
+
+        tenant.delete_pods("waits")
+        wait_until("nothing more is charged", lambda: part_charged(harness, tenant.name) == 0)
+
+
+def charged(agent: Scraped, namespace: str) -> float:
+    """GPU-seconds of the share `paid`; below 0: there is no series."""
+    return agent.value(CHARGED, namespace=namespace, share="paid")
+
+
+def part_charged(harness: Harness, namespace: str) -> float:
+    """The namespace's part of the GPU's time from now on, over some seconds; nobody has the rest."""
+    before = Scraped(harness, "agent")
+
+    def passed() -> list[float]:
+        after = Scraped(harness, "agent")
+        return [charged(after, name) - charged(before, name) for name in (namespace, IDLE)]
+
+    mine, idle = wait_until("time passes", lambda: parts if sum(parts := passed()) > 5 else None)
+    return mine / (mine + idle)

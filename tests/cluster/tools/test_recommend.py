@@ -38,13 +38,16 @@ def recommended(harness: Harness) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.takes(90)
 def test_the_recommended_line_lowers_new_clients_grant_and_ends_none(harness: Harness) -> None:
     wide: dict[str, Any] = {"per_node": 1, "per_gpu": 4, "memory": {"default": "16Gi"}}
     with harness.share("wide", **wide) as share, harness.namespace() as tenant:
         names = tenant.neighbours("wide", 2)
         answer = recommended(harness)
-        (advice,) = [one for one in answer["recommendations"] if one["kind"] == "memory granted and never used"]
+        (advice,) = [
+            recommendation
+            for recommendation in answer["recommendations"]
+            if recommendation["kind"] == "memory granted and never used"
+        ]
         assert advice["sure"] == "low", "a watch is a glimpse"
         assert advice["figures"]["containers"] == 2
         assert 0 < advice["figures"]["mostUsedMiB"] < advice["figures"]["recommendedMiB"] < 16 * 1024
@@ -75,10 +78,10 @@ def test_the_line_for_a_deployment_gives_its_container_a_whole_gpu(
             monkeypatch.setenv(name, value)
         cluster = Cluster()
         try:
-            (found,) = with_owners(cluster, [replace(advice, about=f"{tenant.name}/serve")])
+            (owned,) = with_owners(cluster, [replace(advice, about=f"{tenant.name}/serve")])
         finally:
             cluster.close()
-        done = subprocess.run(["sh", "-c", found.command()], capture_output=True, timeout=SECONDS)
+        done = subprocess.run(["sh", "-c", owned.command()], capture_output=True, timeout=SECONDS)
         assert done.returncode == 0, done.stderr
         (container,) = tenant.kubectl.get("deployment", "serve")["spec"]["template"]["spec"]["containers"]
         assert container["resources"]["limits"] == {"nvidia.com/gpu": "1"}

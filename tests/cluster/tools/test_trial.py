@@ -14,11 +14,10 @@ from gpushare_workload.results.comparison import read
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Tenant, wait_until
 
-pytestmark = pytest.mark.takes(120)  # all of them, on one worker
-
 PROGRAM = (
-    "import json, os, time\n"
+    "import json, os, signal, sys, time\n"
     "from gpushare.simulation.client import SimulatedContext\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n"
     "context = SimulatedContext.create()\n"
     "while True:\n"
     "    print(json.dumps({'rate': context.sms, 'ms': [2.0]}), flush=True)\n"
@@ -27,6 +26,17 @@ PROGRAM = (
 FIGURES = ("--rate-json", "rate", "--latency-json", "ms")
 OPTIONS = (*FIGURES, "--seconds", "1.5", "--windows", "2", "--warmup", "0", "--repeats", "1")
 SECONDS = 240.0
+CLIENTS = {
+    "perGpu": 2,
+    "threads": {"default": 10, "max": 10},
+    "memory": {"default": "8Gi"},
+    "classes": {"bestEffort": {"threadsBesideProtected": 40}},
+}
+SERVICE = PROGRAM.replace("context.sms", "1000").replace(
+    "[2.0]", "[2.0 if os.environ['GPUSHARE_CLASS'] == 'Protected' else 50.0]"
+)
+"""Keeps its objective where it is protected alone."""
+SEARCH = (*FIGURES, "--slo", "p99=20ms", "--seconds", "1.5", "--warmup", "0", "--repeats", "1", "--share", "tried")
 
 
 def program(tenant: Tenant) -> Object:
@@ -50,6 +60,14 @@ def job(tenant: Tenant, folder: Path) -> Path:
     return path
 
 
+def pod_file(tenant: Tenant, folder: Path, name: str, text: str) -> Path:
+    pod = program(tenant)
+    pod["spec"]["containers"][0]["command"] = ["python3", "-c", text]
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps(pod))
+    return path
+
+
 def other(harness: Harness, tenant: Tenant, folder: Path) -> Path:
     """The file of a Pod of another image, whose container has another name and which is slower."""
     pod = program(tenant)
@@ -62,8 +80,8 @@ def other(harness: Harness, tenant: Tenant, folder: Path) -> Path:
     return path
 
 
-def start(harness: Harness, tenant: Tenant, file: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "gpushare.kubectl.main", "trial", "-f", str(file), "-n", tenant.name, *options]
+def start(harness: Harness, tenant: Tenant, file: Path, *options: str, option: str = "-f") -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "gpushare.kubectl.main", "trial", option, str(file), "-n", tenant.name, *options]
     environment = {**os.environ, **harness.stack.environment}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -75,7 +93,7 @@ def made(tenant: Tenant) -> list[Object]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _share(harness: Harness) -> Iterator[None]:
-    with harness.share("tried", per_node=1, per_gpu=2) as share:
+    with harness.share("tried", per_node=1, clients=CLIENTS) as share:
         share.wait_capacity(2)
         yield
 
@@ -117,11 +135,49 @@ def test_a_pair_of_a_job_and_a_pod_runs_beside_each_other(harness: Harness, tmp_
         assert alone[0] > alone[1] == 10.0
         assert [rate["median"] for rate in pair["rates"]] == alone, "each against itself"
         assert pair["gain"]["median"] == 2.0
-        assert [found["median"] for found in pair["p99_ms"]] == [2.0, 5.0]
+        assert [spread["median"] for spread in pair["p99_ms"]] == [2.0, 5.0]
         assert pair["memory_mib"] == first["memory_mib"] == second["memory_mib"] > 0
         assert answer["stopped"] == []
         assert json.loads(json.dumps(read(out).as_json()["rows"])) == answer["rows"], "compare --read takes it"
         assert made(tenant) == []
+
+
+def test_what_may_run_beside_a_service_is_found_and_admitted(harness: Harness, tmp_path: Path) -> None:
+    with harness.namespace() as tenant:
+        service, beside = pod_file(tenant, tmp_path, "service", SERVICE), other(harness, tenant, tmp_path)
+        process = start(harness, tenant, service, *SEARCH, "--beside", str(beside), "-o", "json", option="--protect")
+        out, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, err
+        answer = json.loads(out)
+        assert [row.get("way") for row in answer["rows"]] == [
+            None,
+            None,
+            {"best_effort": False, "percent": 10},
+            {"best_effort": True, "percent": 40},
+        ]
+        assert (
+            "as BestEffort, 40 % of the SMs while the service is active: 2 ms, alone 2 ms"
+            in (answer["verdict"]["sentence"])
+        )
+        share, protected, job_pod = answer["apply"]
+        assert share["spec"]["clients"]["classes"]["protected"]["namespaces"] == [tenant.name]
+        assert protected["metadata"]["annotations"]["gpushare.dev/class"] == "Protected"
+        assert job_pod["metadata"]["annotations"]["gpushare.dev/class"] == "BestEffort"
+        for item in answer["apply"]:
+            tenant.kubectl("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(item))
+        assert json.loads(json.dumps(read(out).as_json()["rows"])) == answer["rows"], "compare --read takes it"
+        assert made(tenant) == []
+
+
+def test_a_job_that_never_uses_the_gpu_gets_no_verdict(harness: Harness, tmp_path: Path) -> None:
+    with harness.namespace() as tenant:
+        idle = PROGRAM.replace("SimulatedContext.create()", "None").replace("context.sms", "1")
+        file = pod_file(tenant, tmp_path, "idle", idle)
+        options = (*FIGURES, "--seconds", "5", "--repeats", "1", "--share", "tried", "--copies", "2", "-o", "json")
+        out, err = start(harness, tenant, file, *options).communicate(timeout=SECONDS)
+        answer = json.loads(out)
+        assert answer["verdict"]["sentence"].startswith("No verdict: one copy alone never used the GPU"), err
+        assert [row["copies"] for row in answer["rows"]] == [[1]]
 
 
 @pytest.mark.parametrize("pair", [False, True], ids=["copies", "a pair"])

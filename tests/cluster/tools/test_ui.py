@@ -48,11 +48,11 @@ class PageReader:
 
         def client() -> tuple[Any, Any] | None:
             figures = [row for key, row in self.ask().items() if key.startswith("figures/")]
-            return next(((row, one) for row in figures for one in row["clients"] if one["pod"] == pod), None)
+            return next(((row, client) for row in figures for client in row["clients"] if client["pod"] == pod), None)
 
-        found = wait_until("the client is on the page", client, 60, self.notes)
-        assert found is not None
-        return found
+        client_and_row = wait_until("the client is on the page", client, 60, self.notes)
+        assert client_and_row is not None
+        return client_and_row
 
     def notes(self) -> list[str]:
         return [row["message"] for key, row in self.rows.items() if key.startswith("note/")]
@@ -79,8 +79,8 @@ def ui(harness: Harness, *arguments: str) -> Iterator[PageReader]:
 
 
 def _children(pid: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
-    return [int(word) for word in found.stdout.split()]
+    listing = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in listing.stdout.split()]
 
 
 def _is_alive(pid: int) -> bool:
@@ -112,7 +112,7 @@ def test_the_page_follows_share_client_and_waiting_pod(harness: Harness) -> None
             lambda: [row for key, row in page.rows.items() if key.startswith(("pod/", "share/"))],
         )
         status, body = page.get(f"pod?namespace={tenant.name}&name={quote(name)}")
-        assert (status, [it["uuid"] for it in json.loads(body)["gpus"]]) == (200, [figures["uuid"]])
+        assert (status, [gpu["uuid"] for gpu in json.loads(body)["gpus"]]) == (200, [figures["uuid"]])
         assert page.get(f"pod?namespace={tenant.name}&name=none")[0] == 404
         assert page.get("", host="evil.example")[0] == 421
         tenant.delete_pods("late")

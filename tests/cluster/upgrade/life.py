@@ -95,8 +95,8 @@ class Life:
 
     def _current_mib(self) -> int:
         daemons = self.harness.gpu_node()["status"]["daemons"]
-        found = next(it for it in daemons if it["share"] == SLOTTED)
-        return int(found.get("currentLimits", {}).get("memoryMib", 0))
+        state = next(daemon for daemon in daemons if daemon["share"] == SLOTTED)
+        return int(state.get("currentLimits", {}).get("memoryMib", 0))
 
     def _newcomer(self, share: str, stack: Stack) -> None:
         self._count += 1
@@ -124,13 +124,13 @@ class Life:
         pods = {pod["metadata"]["name"]: pod for pod in self.tenant.running()}
         for name in names:
             assert pods[name]["metadata"]["uid"] == self._uids[name], f"{name} was made again"
-            assert [it["restartCount"] for it in pods[name]["status"]["containerStatuses"]] == [0], name
+            assert [status["restartCount"] for status in pods[name]["status"]["containerStatuses"]] == [0], name
 
     def _well(self) -> bool:
         status = self.harness.gpu_node()["status"]
         reporting = condition({"status": status}, "AgentReporting").get("status") == "True"
-        ready = [it["share"] for it in status["daemons"] if it["ready"]]
-        held = sorted(len(it["slots"]) for it in status.get("holders", []))
+        ready = [daemon["share"] for daemon in status["daemons"] if daemon["ready"]]
+        held = sorted(len(holder["slots"]) for holder in status.get("holders", []))
         expected = sorted(len(names) for names in self._clients.values() if names)
         return reporting and sorted(ready) == [CLAIMED, SLOTTED] and held == expected and not status.get("findings")
 

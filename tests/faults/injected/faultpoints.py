@@ -166,20 +166,20 @@ class Points:
 
 
 def _callers() -> str:
-    found: list[str] = []
+    callers: list[str] = []
     frame = inspect.currentframe()
-    while frame is not None and len(found) < CALLERS:
+    while frame is not None and len(callers) < CALLERS:
         module = _module(frame.f_code)
-        if module and not (found and found[-1].startswith(f"{module}.")):
-            found.append(f"{module}.{frame.f_code.co_name}")
+        if module and not (callers and callers[-1].startswith(f"{module}.")):
+            callers.append(f"{module}.{frame.f_code.co_name}")
         frame = frame.f_back
-    return "".join(f" < {caller}" for caller in found)
+    return "".join(f" < {caller}" for caller in callers)
 
 
 def _module(code: CodeType) -> str:
     """`agent.tick` of code in site-packages/gpushare/agent/tick.py; empty: not ours."""
-    _, found, path = code.co_filename.rpartition("/site-packages/gpushare/")
-    return path.removesuffix(".py").replace("/", ".") if found else ""
+    _, package, path = code.co_filename.rpartition("/site-packages/gpushare/")
+    return path.removesuffix(".py").replace("/", ".") if package else ""
 
 
 def audit(points: Points) -> Callable[[str, tuple[Any, ...]], None]:

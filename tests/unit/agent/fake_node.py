@@ -125,8 +125,8 @@ class FakeKubelet:
 
     async def allocate(self, device_id: str, resource: str = "gpushare.dev/a") -> None:
         """Gives a container the slot; it is listed once a test says so in `holders`."""
-        one = messages.ContainerAllocateRequest(devices_ids=[device_id])
-        await self.services[resource].Allocate(Call(messages.AllocateRequest(container_requests=[one])))
+        container = messages.ContainerAllocateRequest(devices_ids=[device_id])
+        await self.services[resource].Allocate(Call(messages.AllocateRequest(container_requests=[container])))
 
 
 class FakePlugin:

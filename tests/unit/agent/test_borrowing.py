@@ -22,8 +22,8 @@ def lending(**limits: Any) -> Any:
 
 
 def borrowers(node: FakeNode) -> list[Any]:
-    found: list[Any] = node.status().get("borrowers", [])
-    return found
+    listed: list[Any] = node.status().get("borrowers", [])
+    return listed
 
 
 def pressure(node: FakeNode) -> Any:
@@ -44,8 +44,8 @@ async def serve(node: FakeNode, free: int, **limits: Any) -> None:
 async def test_who_borrows_is_in_the_status_and_is_no_finding(node: FakeNode) -> None:
     await serve(node, free=50_000)
     await node.until(lambda: borrowers(node))
-    (found,) = borrowers(node)
-    assert (found["pod"], found["reservedMib"], found["limitMib"], found["observedMib"]) == (
+    (borrower,) = borrowers(node)
+    assert (borrower["pod"], borrower["reservedMib"], borrower["limitMib"], borrower["observedMib"]) == (
         "pod-1",
         8192,
         24576,
@@ -87,7 +87,7 @@ async def test_a_container_that_waits_needs_a_context(node: FakeNode) -> None:
     node.kube.put(PODS, BORROWER)
     node.process(4711, BORROWER["metadata"]["uid"], "ab" * 32)
     await node.until(
-        lambda: (found := node.running.observer.shortages.latest.get("GPU-0")) and found.reserved_mib == 218
+        lambda: (shortage := node.running.observer.shortages.latest.get("GPU-0")) and shortage.reserved_mib == 218
     )
     assert node.running.observer.shortages.latest["GPU-0"].mib == 168, "a context at 25 percent of the threads"
     await node.until(lambda: any(item.get("reservedMib") for item in node.status().get("holders", [])))

@@ -19,12 +19,12 @@ RUNNING: Any = {"phase": "Running", **STARTED}
 UNSTARTED: Any = {"phase": "Pending"}
 
 
-def with_status(found: Any, **status: Any) -> Any:
-    return {**found, "status": {**found["status"], **status}}
+def with_status(given: Any, **status: Any) -> Any:
+    return {**given, "status": {**given["status"], **status}}
 
 
-def kept(found: Any) -> Any:
-    result = kept_pod(found)
+def kept(given: Any) -> Any:
+    result = kept_pod(given)
     assert result is not None
     return result
 
@@ -47,10 +47,10 @@ def test_what_a_departure_is_judged_by_is_kept() -> None:
         "lifecycle": {"stopSignal": "SIGUSR1", "preStop": {"sleep": {"seconds": 1}}},
     }
     times = {"deletionTimestamp": "2026-01-01T00:00:30Z", "deletionGracePeriodSeconds": 30}
-    found = with_status(pod(1, app, **times), **RUNNING)
-    found["spec"] |= {"terminationGracePeriodSeconds": 7, "priority": -10, "hostUsers": False}
-    found["status"]["containerStatuses"][0] |= {"state": {"running": STARTED_AT}, "stopSignal": "SIGINT"}
-    result = kept(found)
+    given = with_status(pod(1, app, **times), **RUNNING)
+    given["spec"] |= {"terminationGracePeriodSeconds": 7, "priority": -10, "hostUsers": False}
+    given["status"]["containerStatuses"][0] |= {"state": {"running": STARTED_AT}, "stopSignal": "SIGINT"}
+    result = kept(given)
     assert (pods.grace_period_seconds(result), pods.phase(result), pods.is_taken_up(result)) == (7.0, "Running", True)
     assert pods.priority(result) == -10
     assert result["spec"]["hostUsers"] is False
@@ -65,14 +65,14 @@ def test_what_a_departure_is_judged_by_is_kept() -> None:
 @pytest.mark.parametrize("field", ["containerID", "stopSignal"])
 def test_of_a_text_that_is_too_long_nothing_is_kept(field: str) -> None:
     """A part of it would be something else."""
-    found = with_status(pod(), **RUNNING)
-    found["status"]["containerStatuses"][0][field] = "x" * 10_000
-    assert kept(found)["status"]["containerStatuses"][0][field] == ""
+    given = with_status(pod(), **RUNNING)
+    given["status"]["containerStatuses"][0][field] = "x" * 10_000
+    assert kept(given)["status"]["containerStatuses"][0][field] == ""
 
 
 def test_which_claims_it_uses_is_kept() -> None:
     claimed = {**container(share=None), "resources": {"claims": [{"name": "gpu", "request": "r"}]}}
-    found = with_status(
+    given = with_status(
         pod(1, claimed),
         resourceClaimStatuses=[{"name": "gpu", "resourceClaimName": "made"}],
         extendedResourceClaimStatus={
@@ -80,11 +80,11 @@ def test_which_claims_it_uses_is_kept() -> None:
             "requestMappings": [{"containerName": "app", "resourceName": "gpushare.dev/a", "requestName": "r"}],
         },
     )
-    found["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
-    result = kept(found)
+    given["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    result = kept(given)
     assert result["spec"]["resourceClaims"] == [{"name": "gpu"}]
-    assert result["status"]["resourceClaimStatuses"] == found["status"]["resourceClaimStatuses"]
-    assert result["status"]["extendedResourceClaimStatus"] == found["status"]["extendedResourceClaimStatus"]
+    assert result["status"]["resourceClaimStatuses"] == given["status"]["resourceClaimStatuses"]
+    assert result["status"]["extendedResourceClaimStatus"] == given["status"]["extendedResourceClaimStatus"]
     assert pods.containers(result)[0]["resources"] == {"claims": [{"name": "gpu", "request": "r"}]}
 
 
@@ -149,7 +149,7 @@ def test_no_pod_takes_more_than_its_room(count: int, slot: str, phase: str, star
     statuses = [
         {"name": f"c{number}", "containerID": "containerd://" + "f" * 64, "lastState": junk} for number in range(count)
     ]
-    found = {
+    crowded = {
         "metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": junk, "annotations": {"a": "x" * 100_000}},
         "spec": {"containers": listed, "volumes": junk, "resourceClaims": [{"name": "x" * 63}] * count},
         "status": {
@@ -159,5 +159,5 @@ def test_no_pod_takes_more_than_its_room(count: int, slot: str, phase: str, star
             **(STARTED if started else {}),
         },
     }
-    size = len(json.dumps(kept_pod(found)))
+    size = len(json.dumps(kept_pod(crowded)))
     assert size < (300_000 if started and phase != "Failed" else 12_000)

@@ -19,8 +19,8 @@ STRANDED = pod(1, name="pod", namespace="ns")
 
 
 def findings(node: FakeNode) -> list[Any]:
-    found: list[Any] = node.status().get("findings", [])
-    return found
+    listed: list[Any] = node.status().get("findings", [])
+    return listed
 
 
 def within_grants(node: FakeNode) -> Any:
@@ -130,8 +130,8 @@ async def test_a_proc_that_hangs_is_no_reading_and_no_end_of_the_agent(
 
 async def test_of_a_pod_of_the_node_no_more_is_kept_than_is_read(node: FakeNode) -> None:
     """Whoever may create pods can name the node in any number of them, of any size."""
-    found = pod(1, {**container(), "ports": [{"containerPort": 1}] * 1000}, annotations={"a": "x" * 100_000})
-    node.kube.put(PODS, found)
+    given = pod(1, {**container(), "ports": [{"containerPort": 1}] * 1000}, annotations={"a": "x" * 100_000})
+    node.kube.put(PODS, given)
     await node.until(lambda: node.readings.cache.pods.objects)
     assert len(json.dumps(list(node.readings.cache.pods.objects.values()))) < 3_000
 

@@ -194,10 +194,10 @@ async def test_no_status_takes_the_agents_own_compute_mode_for_somebody_elses(no
         await node.readings.inventory.set_mode("GPU-0", mode)
         await asyncio.sleep(STATUS_SECONDS)
         await report()
-        found = GpuNode.model_validate({"metadata": {"name": "n"}, "status": node.status()})
-        gpu = found.status.gpus[0]
+        stored = GpuNode.model_validate({"metadata": {"name": "n"}, "status": node.status()})
+        gpu = stored.status.gpus[0]
         assert gpu.compute_mode is mode
-        return foreign_compute_mode(FoundGpu(NodeView("n", {}, True, frozenset(), found), gpu, False))
+        return foreign_compute_mode(FoundGpu(NodeView("n", {}, True, frozenset(), stored), gpu, False))
 
     daemon_files.prepare(directory)
     daemon_files.write_original_mode(directory, ComputeMode.DEFAULT)

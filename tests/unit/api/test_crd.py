@@ -46,8 +46,8 @@ ALL_NODES = [
 
 @pytest.mark.parametrize("folder", ["crds", "charts/gpushare/files/crds"])
 def test_the_files_are_what_the_models_generate(folder: str) -> None:
-    found = {path.name: path.read_text() for path in (ROOT / folder).glob("*.yaml")}
-    assert found == DOCUMENTS, f"run: gpushare crds --output crds --output charts/gpushare/files/crds ({folder})"
+    files = {path.name: path.read_text() for path in (ROOT / folder).glob("*.yaml")}
+    assert files == DOCUMENTS, f"run: gpushare crds --output crds --output charts/gpushare/files/crds ({folder})"
 
 
 @pytest.mark.parametrize("node", ALL_NODES)

@@ -127,8 +127,8 @@ def of_kind(variant: str, *kinds: str) -> list[Object]:
 
 
 def named(variant: str, kind: str, name: str) -> Object:
-    (found,) = [item for item in of_kind(variant, kind) if item["metadata"]["name"] == name]
-    return found
+    (match,) = [item for item in of_kind(variant, kind) if item["metadata"]["name"] == name]
+    return match
 
 
 def workloads(variant: str) -> Iterator[tuple[str, Object]]:

@@ -23,8 +23,8 @@ POLICIES = "ValidatingAdmissionPolicy"
 
 
 def _annotations(item: Object) -> dict[str, str]:
-    found: dict[str, str] = item["metadata"].get("annotations") or {}
-    return found
+    annotations: dict[str, str] = item["metadata"].get("annotations") or {}
+    return annotations
 
 
 def test_without_hooks_nothing_is_there_for_helm_alone() -> None:

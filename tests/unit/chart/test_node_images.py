@@ -31,54 +31,54 @@ def constraints(variant: str, *extra: str) -> dict[str, Object]:
     """The constraints by the name of the ServiceAccount that each is for."""
     sets = [f"--set={value}" for value in (*VARIANTS[variant], *extra)]
     text = helm("template", "g", str(CHART), "--namespace", NAMESPACE, *sets).stdout
-    found = {}
+    by_account = {}
     for item in documents(text):
         if item["kind"] == "SecurityContextConstraints":
             assert item["groups"] == []
             for user in item["users"]:
-                found[user.removeprefix(f"system:serviceaccount:{NAMESPACE}:")] = item
-    return found
+                by_account[user.removeprefix(f"system:serviceaccount:{NAMESPACE}:")] = item
+    return by_account
 
 
 def refusals(scc: Object, pod: Object) -> list[str]:
     """What OpenShift would refuse of the pod under the constraint, as far as our pods use such fields."""
-    found = []
+    refused = []
     root = pod["securityContext"]
     for field, allowed in (("hostPID", "PID"), ("hostIPC", "IPC"), ("hostNetwork", "Network")):
         if pod.get(field) and not scc[f"allowHost{allowed}"]:
-            found.append(field)
+            refused.append(field)
     for volume in pod.get("volumes", ()):
         (kind,) = volume.keys() - {"name"}
         if kind not in scc["volumes"]:
-            found.append(kind)
+            refused.append(kind)
     if pod["automountServiceAccountToken"] and "projected" not in scc["volumes"]:
-        found.append("token")
+        refused.append("token")
     if root["seccompProfile"] != RESTRICTED or scc["seccompProfiles"] != ["runtime/default"]:
-        found.append("seccomp")
+        refused.append("seccomp")
     if scc["supplementalGroups"]["type"] == "MustRunAs" and root.get("supplementalGroups") != [65534]:
-        found.append("supplementalGroups")
+        refused.append("supplementalGroups")
     for container in pod["containers"]:
         own = {**root, **container["securityContext"]}
         if own.get("privileged") and not scc["allowPrivilegedContainer"]:
-            found.append("privileged")
+            refused.append("privileged")
         if own.get("allowPrivilegeEscalation", True) and not scc["allowPrivilegeEscalation"]:
-            found.append("escalation")
+            refused.append("escalation")
         if set(own.get("capabilities", {}).get("add", ())) - set(scc["allowedCapabilities"]):
-            found.append("capabilities")
+            refused.append("capabilities")
         if set(scc["requiredDropCapabilities"]) - set(own.get("capabilities", {}).get("drop", ())):
-            found.append("drop")
+            refused.append("drop")
         if scc["readOnlyRootFilesystem"] and not own["readOnlyRootFilesystem"]:
-            found.append("root file system")
+            refused.append("root file system")
         if scc["runAsUser"]["type"] == "MustRunAs" and own["runAsUser"] != scc["runAsUser"]["uid"]:
-            found.append("user")
-    return found
+            refused.append("user")
+    return refused
 
 
 @pytest.mark.parametrize("extra", [(), ("agent.gpuAccess=RuntimeClass",), ("simulation.enabled=true",)])
 def test_openshift_admits_node_pods_by_their_own_constraint(
     extra: tuple[str, ...],
 ) -> None:
-    found = constraints("openshift", *extra)
+    by_account = constraints("openshift", *extra)
     sets = [f"--set={value}" for value in (*VARIANTS["openshift"], *extra)]
     text = helm("template", "g", str(CHART), "--namespace", NAMESPACE, *sets).stdout
     pods = {
@@ -87,10 +87,10 @@ def test_openshift_admits_node_pods_by_their_own_constraint(
         if item["kind"] == "DaemonSet"
     }
     pods["gpushare-mps"] = daemon_set(SHARE, OperatorSettings(NAMESPACE, "p", "i"))["spec"]["template"]["spec"]
-    assert found.keys() == pods.keys()
+    assert by_account.keys() == pods.keys()
     for account, pod in pods.items():
-        assert refusals(found[account], pod) == [], account
-    assert refusals(found["gpushare-mps"], pods["gpushare-agent"])
+        assert refusals(by_account[account], pod) == [], account
+    assert refusals(by_account["gpushare-mps"], pods["gpushare-agent"])
 
 
 def test_a_constraint_allows_no_more_than_its_pods_ask_for() -> None:
@@ -117,7 +117,7 @@ def test_user_ids_are_the_namespaces_where_openshift_gives_them(variant: str) ->
 def test_selinux_options_are_given_only_where_they_were_asked_for(variant: str) -> None:
     pods = dict(workloads(variant))
     (operator,) = pods["gpushare-operator"]["containers"]
-    text = {it["name"]: it.get("value") for it in operator["env"]}.get("GPUSHARE_MPS_SELINUX_OPTIONS")
+    text = {variable["name"]: variable.get("value") for variable in operator["env"]}.get("GPUSHARE_MPS_SELINUX_OPTIONS")
     asked = variant == "labelled"
     assert (text and json.loads(text)) == ({"type": "spc_t", "level": "s0"} if asked else None)
     expected = {"type": "spc_t"} if asked else None
@@ -129,10 +129,14 @@ def test_mps_pods_may_have_the_charts_selinux_options_alone(variant: str) -> Non
     if variant == "least":
         return
     policy = next(
-        it for it in of_kind(variant, "ValidatingAdmissionPolicy")
-        if it["metadata"]["name"] == "gpushare-operator-daemonsets"
+        policy for policy in of_kind(variant, "ValidatingAdmissionPolicy")
+        if policy["metadata"]["name"] == "gpushare-operator-daemonsets"
     )  # fmt: skip
-    (rule,) = [it["expression"] for it in policy["spec"]["validations"] if "seLinuxOptions" in it["expression"]]
+    (rule,) = [
+        validation["expression"]
+        for validation in policy["spec"]["validations"]
+        if "seLinuxOptions" in validation["expression"]
+    ]
     expected = {"type": "spc_t", "level": "s0"} if variant == "labelled" else {}
     for key in ("user", "role", "type", "level"):
         assert f".?seLinuxOptions.?{key}.orValue('') == '{expected.get(key, '')}'" in rule

@@ -11,7 +11,10 @@ def test_the_page_is_off_unless_wanted_and_then_reads_alone() -> None:
         assert set(rule["verbs"]) <= {"get", "list", "watch"}
         assert not any("/" in resource or resource == "secrets" for resource in rule["resources"]), "nor proxies"
     (container,) = dict(workloads("page"))["gpushare-ui"]["containers"]
-    assert [it for it in container["args"] if it.startswith("--host=")] == ["--host=gpus.example.com", "--host=gpus"]
+    assert [argument for argument in container["args"] if argument.startswith("--host=")] == [
+        "--host=gpus.example.com",
+        "--host=gpus",
+    ]
 
 
 def test_the_page_is_reached_through_the_named_proxy_alone() -> None:

@@ -71,7 +71,9 @@ def test_a_simulated_agent_runs_with_the_privileges_of_a_real_one() -> None:
         ours = {"run", "device-plugins", "pod-resources", "plugins-registry", "cdi"}
         pod["volumes"] = [volume for volume in pod["volumes"] if volume["name"] in ours]
         container["volumeMounts"] = [mount for mount in container["volumeMounts"] if mount["name"] in ours]
-        container["args"] = [it for it in container["args"] if not it.startswith(("--simulation", "--driver-"))]
+        container["args"] = [
+            argument for argument in container["args"] if not argument.startswith(("--simulation", "--driver-"))
+        ]
     assert simulated == real
 
 
@@ -106,9 +108,9 @@ def test_of_the_node_the_agent_sees_the_driver_alone_read_only(variant: str, roo
     pod = dict(workloads(variant))["gpushare-agent"]
     (container,) = pod["containers"]
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"]}
-    found = [it for it in container["volumeMounts"] if it["mountPath"].startswith("/driver-root")]
-    assert {mount["mountPath"]: paths[mount["name"]] for mount in found} == mounts
-    assert {(mount["readOnly"], mount["mountPropagation"]) for mount in found} == {(True, "HostToContainer")}
+    driver_mounts = [mount for mount in container["volumeMounts"] if mount["mountPath"].startswith("/driver-root")]
+    assert {mount["mountPath"]: paths[mount["name"]] for mount in driver_mounts} == mounts
+    assert {(mount["readOnly"], mount["mountPropagation"]) for mount in driver_mounts} == {(True, "HostToContainer")}
     assert f"--driver-root={root}" in container["args"]
 
 

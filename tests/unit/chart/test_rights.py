@@ -26,11 +26,11 @@ def test_viewers_and_tenants_may_read_shares_and_nothing_else(variant: str) -> N
         {"apiGroups": ["gpushare.dev"], "resources": ["gpushares"], "verbs": ["get", "list", "watch"]}
     ]
     assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
-    bound = [it for it in of_kind(variant, "ClusterRoleBinding") if it["metadata"]["name"] == "gpushare-tenants"]
+    bound = [item for item in of_kind(variant, "ClusterRoleBinding") if item["metadata"]["name"] == "gpushare-tenants"]
     group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "ml"}
     account = {"apiGroup": "", "kind": "ServiceAccount", "name": "ci", "namespace": "ml"}
-    assert [it["subjects"] for it in bound] == ([[group, account]] if variant == "everything" else [])
-    assert all(it["roleRef"]["name"] == "gpushare-view" for it in bound)
+    assert [binding["subjects"] for binding in bound] == ([[group, account]] if variant == "everything" else [])
+    assert all(binding["roleRef"]["name"] == "gpushare-view" for binding in bound)
 
 
 def test_only_the_operator_reads_the_authoritys_key() -> None:

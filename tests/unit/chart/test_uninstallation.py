@@ -51,8 +51,8 @@ def test_else_an_uninstallation_needs_no_pod_and_is_refused_by_policies(variant:
 
 
 def annotations(item: Object) -> dict[str, str]:
-    found: dict[str, str] = item["metadata"].get("annotations") or {}
-    return found
+    annotations: dict[str, str] = item["metadata"].get("annotations") or {}
+    return annotations
 
 
 @every_variant

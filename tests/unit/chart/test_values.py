@@ -91,14 +91,14 @@ def test_every_value_is_in_the_schema_and_explained() -> None:
 
 def explained() -> set[str]:
     """The paths of values.yaml that have a comment on their line or directly above it."""
-    found, above, commented = set[str](), list[tuple[int, str]](), False
+    names, above, commented = set[str](), list[tuple[int, str]](), False
     for line in (CHART / "values.yaml").read_text().splitlines():
         if key := re.match(r"^( *)(\w+):(.*)$", line):
             above = [parent for parent in above if parent[0] < len(key[1])] + [(len(key[1]), key[2])]
             if commented or " #" in key[3]:
-                found.add(".".join(name for _, name in above))
+                names.add(".".join(name for _, name in above))
         commented = line.lstrip().startswith("#")
-    return found
+    return names
 
 
 def leaves(values: dict[str, object], prefix: str = "") -> Iterator[str]:
@@ -159,10 +159,10 @@ def test_the_charts_readme_names_values_that_exist() -> None:
     named = [name for row in rows for name in re.findall(r"`([a-zA-Z.]+)`", row)]
     assert len(named) > 15
     for name in named:
-        found = values["metrics"] if name.startswith(".") else values
+        node = values["metrics"] if name.startswith(".") else values
         for key in name.strip(".").split("."):
-            assert key in found, name
-            found = found[key]
+            assert key in node, name
+            node = node[key]
 
 
 def test_an_administrators_labels_are_added_to_the_charts() -> None:
@@ -170,13 +170,13 @@ def test_an_administrators_labels_are_added_to_the_charts() -> None:
     text = helm(
         "template", "g", str(CHART), *(f"--set-json={part}={json.dumps(values)}" for part in ADJUSTED)
     ).stdout  # fmt: skip
-    found = {
+    templates = {
         item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]
         for item in documents(text)
         if item["kind"] in ("Deployment", "DaemonSet")
     }
-    assert found.keys() == set(ADJUSTED)
-    for part, template in found.items():
+    assert templates.keys() == set(ADJUSTED)
+    for part, template in templates.items():
         labels = template["metadata"]["labels"]
         assert (labels["team"], labels["app.kubernetes.io/component"]) == ("ml", part)
         assert template["metadata"]["annotations"] == {"note": "x"}
@@ -194,11 +194,12 @@ def test_the_icon_is_the_file_beside_it() -> None:
 @every_variant
 def test_definitions_come_with_the_chart_as_they_stand_in_crds(variant: str) -> None:
     golden = {
-        (it := yaml.safe_load(path.read_text()))["metadata"]["name"]: it for path in Path(REPOSITORY / "crds").glob("*")
+        (definition := yaml.safe_load(path.read_text()))["metadata"]["name"]: definition
+        for path in Path(REPOSITORY / "crds").glob("*")
     }
-    found = {item["metadata"]["name"]: item for item in of_kind(variant, "CustomResourceDefinition")}
-    assert found.keys() == (set() if variant == "least" else golden.keys())
-    for name, item in found.items():
+    definitions = {item["metadata"]["name"]: item for item in of_kind(variant, "CustomResourceDefinition")}
+    assert definitions.keys() == (set() if variant == "least" else golden.keys())
+    for name, item in definitions.items():
         assert item["spec"] == golden[name]["spec"]
         assert item["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
@@ -226,9 +227,9 @@ def test_everything_is_labelled_and_selected_by_what_never_changes(variant: str)
 )
 def test_values_that_yaml_could_read_otherwise_stay_what_they_are(flags: list[str]) -> None:
     text = helm("template", "gpushare", str(CHART), f"--namespace={NAMESPACE}", *flags).stdout
-    for workload in (it for it in documents(text) if it["kind"] in ("Deployment", "DaemonSet")):
+    for workload in (document for document in documents(text) if document["kind"] in ("Deployment", "DaemonSet")):
         spec = workload["spec"]["template"]["spec"]
         assert isinstance(spec.get("runtimeClassName", ""), str)
         for container in (*spec["containers"], *spec.get("initContainers", [])):
             assert all(isinstance(argument, str) for argument in container.get("args", []))
-            assert all(isinstance(it.get("value", ""), str) for it in container.get("env", []))
+            assert all(isinstance(variable.get("value", ""), str) for variable in container.get("env", []))

@@ -88,13 +88,13 @@ def test_no_webhook_is_asked_about_a_pod_that_exists() -> None:
 
 
 def test_the_webhook_asks_for_certificates_of_the_authority() -> None:
-    found = {}
+    told = {}
     for variant in ("default", "everything"):
         container = dict(containers(variant))["gpushare-webhook"]
         settings = {entry["name"]: entry.get("value") for entry in container["env"]}
-        named = [one for one in container["args"] if one.startswith("--client-name")]
-        found[variant] = (settings.get("GPUSHARE_WEBHOOK_CLIENT_AUTHORITY"), named)
-    assert found == {
+        named = [argument for argument in container["args"] if argument.startswith("--client-name")]
+        told[variant] = (settings.get("GPUSHARE_WEBHOOK_CLIENT_AUTHORITY"), named)
+    assert told == {
         "default": (None, []),
         "everything": ("-----BEGIN CERTIFICATE-----", ["--client-name=kube-apiserver"]),
     }

@@ -1,4 +1,4 @@
-"""Alerts and dashboard: they ask for what is exported, and each alert has the runbook that it points to."""
+"""Rules and dashboard: they ask for what is exported, and each alert has the runbook that it points to."""
 
 import json
 import re
@@ -14,8 +14,10 @@ from tests.unit.docs.promql import PromqlError, Query, parse
 
 CHART = REPOSITORY / "charts" / "gpushare"
 RUNBOOKS = REPOSITORY / "docs" / "runbooks"
-GROUPS = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())["groups"]
-ALERTS: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
+GROUPS = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["groups"]
+RULES: list[dict[str, Any]] = [rule for group in GROUPS for rule in group["rules"]]
+ALERTS = [rule for rule in RULES if "alert" in rule]
+RECORDED = [rule for rule in RULES if "record" in rule]
 DASHBOARD = json.loads((CHART / "files" / "dashboards" / "gpushare.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
@@ -46,6 +48,15 @@ def check(query: Query) -> None:
 @by_alert
 def test_an_alert_asks_for_exported_series_and_labels(alert: dict[str, Any]) -> None:
     check(parse(alert["expr"]))
+
+
+@pytest.mark.parametrize("rule", RECORDED, ids=lambda rule: str(rule["record"]))
+def test_a_recording_rule_reads_exported_series_and_has_a_page(rule: dict[str, Any]) -> None:
+    query = parse(rule["expr"])
+    check(query)
+    assert not query.bare
+    assert not query.summed
+    assert f"`{rule['record']}`" in (REPOSITORY / "docs" / "chargeback.md").read_text()
 
 
 @by_alert

@@ -30,8 +30,8 @@ class FakeTenant:
         return [{"metadata": {"name": name}} for name in self._checks]
 
     def checks(self, name: str) -> int:
-        found = self._checks.get(name, [0])
-        return found.pop(0) if len(found) > 1 else found[0]
+        left = self._checks.get(name, [0])
+        return left.pop(0) if len(left) > 1 else left[0]
 
     def events_of(self, name: str, kind: str) -> list[dict[str, Any]]:
         return [{"event": kind}] if name in self._errors else []
@@ -45,11 +45,11 @@ def life(*ends: int) -> Life:
 
 
 def world(*clients: Client) -> World:
-    found = World()
-    found.create("red", per_gpu=4, threads=25)
+    made = World()
+    made.create("red", per_gpu=4, threads=25)
     for client in clients:
-        found.started(client)
-    return found
+        made.started(client)
+    return made
 
 
 def test_each_end_of_a_supervisor_dooms_who_is_there_once() -> None:

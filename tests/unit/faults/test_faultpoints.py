@@ -67,7 +67,7 @@ def point(tmp_path: Path, body: str, kind: str) -> str:
     assert "went on" in printed
     for path in (tmp_path / "work").iterdir():
         path.unlink()
-    return str(next(it["point"] for it in told if str(it["point"]).startswith(f"agent: {kind} ")))
+    return str(next(line["point"] for line in told if str(line["point"]).startswith(f"agent: {kind} ")))
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_the_other_side_of_a_socket_hears_what_the_moment_says(tmp_path: Path, w
 
 def test_what_is_no_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     told, _ = run(tmp_path, SOCKET + REPLACE)
-    assert [it["partly"] for it in told if str(it["point"]).startswith("agent: replace ")] == [False, True]
+    assert [line["partly"] for line in told if str(line["point"]).startswith("agent: replace ")] == [False, True]
 
 
 def test_how_our_parts_write_a_file_passes_the_same_points_each_time(tmp_path: Path) -> None:
     """Its temporary name differs: were that a part of the point, no order would ever be carried out."""
     told, _ = run(tmp_path, OURS + OURS)
-    points = [str(it["point"]) for it in told if "work/" in str(it["point"])]
+    points = [str(line["point"]) for line in told if "work/" in str(line["point"])]
     assert points[: len(points) // 2] == points[len(points) // 2 :]
     assert len(points) >= 4
 
@@ -122,7 +122,7 @@ def test_an_order_is_carried_out_once_and_at_the_passage_that_it_names(tmp_path:
     twice = REPLACE + REPLACE
     order = {"point": point(tmp_path, REPLACE, "replace"), "when": "before", "skip": 1}
     told, _ = run(tmp_path, twice, order)
-    assert sum(it.get("point") == order["point"] for it in told) == 2
+    assert sum(line.get("point") == order["point"] for line in told) == 2
     assert not (tmp_path / "points" / "order-1.json").exists()
     run(tmp_path, twice)
 

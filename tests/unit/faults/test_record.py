@@ -27,7 +27,7 @@ def played(path: Path) -> Record:
 def test_another_campaign_knows_the_points_and_ends_of_the_stored_one(tmp_path: Path) -> None:
     played(tmp_path / "points.json").add([result(OPEN), result(REPLACE, ENDED, "middle")])
     again = Record(tmp_path / "points.json")
-    assert [(it, it.partly) for it in again.points(SCENE, CODE)] == [(OPEN, False), (REPLACE, True)]
+    assert [(point, point.partly) for point in again.points(SCENE, CODE)] == [(OPEN, False), (REPLACE, True)]
     assert again.settled() == {(OPEN.text, "before"), (REPLACE.text, "middle")}
     again.add([result(OPEN, NOT_REACHED, "after")])
     assert len(Record(tmp_path / "points.json").settled()) == 3
@@ -49,7 +49,7 @@ def test_a_scene_whose_code_changed_is_played_again_and_forgets_old_points(
     record.add([result(OPEN), result(REPLACE)])
     assert record.points(SCENE, "newer") == []
     record.add_scene(SCENE, Counter({Point("agent: remove it"): 1}), 40.0, "newer")
-    assert [it.text for it in record.points(SCENE, "newer")] == ["agent: remove it"]
+    assert [point.text for point in record.points(SCENE, "newer")] == ["agent: remove it"]
     assert record.points(OTHER, CODE) == [REPLACE]
     assert record.settled() == {(REPLACE.text, "before")}
 

@@ -126,8 +126,8 @@ def test_fewer_threads_need_less_memory() -> None:
 
 
 def test_all_that_is_wrong_is_reported_at_once() -> None:
-    found = refusals(share(), {ANNOTATION_MEMORY: "16GB", ANNOTATION_THREADS: "80"}, "team")
-    assert [(refused.field, refused.value) for refused in found] == [
+    wrong = refusals(share(), {ANNOTATION_MEMORY: "16GB", ANNOTATION_THREADS: "80"}, "team")
+    assert [(refused.field, refused.value) for refused in wrong] == [
         ("metadata.annotations[gpushare.dev/threads]", "80"),
         ("metadata.annotations[gpushare.dev/memory]", "16GB"),
     ]
@@ -149,10 +149,10 @@ def test_more_threads_never_need_less(threads: int) -> None:
 @given(st.dictionaries(st.sampled_from([ANNOTATION_MEMORY, ANNOTATION_THREADS]), st.text(max_size=12)), st.booleans())
 def test_whatever_is_written_a_grant_stays_within_the_share(annotations: dict[str, str], overcommit: bool) -> None:
     wish = share(memory={"default": "8Gi", "max": "16Gi", "overcommit": overcommit})
-    if found := refusals(wish, annotations, "team"):
+    if wrong := refusals(wish, annotations, "team"):
         with pytest.raises(GrantRefused) as refused:
             resolve(wish, annotations, "team")
-        assert str(refused.value) == str(found[0])
+        assert str(refused.value) == str(wrong[0])
     else:
         grant = resolve(wish, annotations, "team")
         assert 1 <= grant.threads <= 50
@@ -211,7 +211,9 @@ def test_a_limit_that_cannot_be_granted_is_refused_with_its_bound(
     with pytest.raises(GrantRefused) as refused:
         resolve(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value}, "team")
     assert str(refused.value) == sentence
-    assert [str(it) for it in refusals(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value}, "team")] == [sentence]
+    assert [str(refusal) for refusal in refusals(share(memory=spec), {ANNOTATION_MEMORY_LIMIT: value}, "team")] == [
+        sentence
+    ]
 
 
 def test_a_slot_of_a_share_by_claims_borrows_nothing() -> None:

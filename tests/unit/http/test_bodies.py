@@ -79,6 +79,6 @@ def test_bodies_stay_within_their_memory_and_complete_ones_stay(
             gone = bodies.grow(connection, PEERS[connection], taken[connection])
             assert complete.isdisjoint(gone)
             assert connection not in gone or gone == [connection], "nobody goes for one that goes itself"
-            for one in gone:
-                remove(one)
+            for body in gone:
+                remove(body)
         assert bodies.bytes == sum(size for size in taken.values() if size > SMALL) <= most

@@ -96,8 +96,8 @@ def test_nobody_below_an_equal_part_ever_gives_way(steps: list[tuple[str, int, s
             assert (gone is not None) == (len(peers) > most)
             if gone is not None:
                 assert gone not in working
-                waiting = {peers[one] for one in peers if one not in working}
-                shares = {one: list(peers.values()).count(one) for one in waiting}
+                waiting = {peers[peer] for peer in peers if peer not in working}
+                shares = {peer: list(peers.values()).count(peer) for peer in waiting}
                 assert shares[peers[gone]] == max(shares.values())
                 held.remove(gone)
                 del peers[gone]

@@ -112,14 +112,14 @@ async def test_a_small_list_is_asked_for_as_a_whole() -> None:
 async def test_a_large_list_comes_in_pages_of_one_version() -> None:
     pods = [pod(number, client.PAGE_BYTES // client.PAGE_ITEMS // 2) for number in range(2 * client.PAGE_ITEMS + 1)]
     async with serving(pods) as (server, kube):
-        assert await listed(kube) == ([it["metadata"]["name"] for it in pods], {"9"})
+        assert await listed(kube) == ([pod["metadata"]["name"] for pod in pods], {"9"})
     assert server.limits == [0] + [client.PAGE_ITEMS] * 3
 
 
 async def test_of_large_objects_fewer_are_asked_for_at_a_time() -> None:
     pods = [pod(number, client.PAGE_BYTES // 3) for number in range(6)]
     async with serving(pods) as (server, kube):
-        assert (await listed(kube))[0] == [it["metadata"]["name"] for it in pods]
+        assert (await listed(kube))[0] == [pod["metadata"]["name"] for pod in pods]
     assert 0 < min(server.limits[1:]) <= 3
 
 
@@ -247,8 +247,8 @@ async def test_the_kernel_probes_a_connection_that_is_idle_for_15_s() -> None:
 def _timer_of(port: int) -> str:
     """`which:when` of the connection from that port of ours, as the kernel's table has it."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    (found,) = [row[5] for row in rows if int(row[1].rpartition(":")[2], 16) == port]
-    return found
+    (timer,) = [row[5] for row in rows if int(row[1].rpartition(":")[2], 16) == port]
+    return timer
 
 
 async def test_of_requests_a_hundred_are_under_way_at_most() -> None:

@@ -53,7 +53,10 @@ def test_an_id_that_the_status_does_not_show_is_no_containers(of_id: str) -> Non
 
 def test_a_container_that_waits_has_no_id_and_does_not_run() -> None:
     app, side, _ = pods.container_statuses(POD)
-    assert [(pods.container_id(it), pods.is_running(it)) for it in (app, side)] == [(ID, True), ("", False)]
+    assert [(pods.container_id(container), pods.is_running(container)) for container in (app, side)] == [
+        (ID, True),
+        ("", False),
+    ]
 
 
 def test_resources_count_by_request_or_limit() -> None:
@@ -86,8 +89,11 @@ def test_a_variable_that_is_set_by_a_reference_is_empty() -> None:
 def test_what_the_api_leaves_out_is_empty(empty: Any) -> None:
     assert pods.full_name(empty) == "team/pod"
     assert (pods.phase(empty), pods.container_statuses(empty), pods.container_name(empty, ID)) == ("", [], "")
-    assert [(pods.limits(it), pods.requested_resources(it)) for it in pods.containers(empty)] in ([], [({}, [])])
-    assert [pods.environment(it) for it in pods.containers(empty)] in ([], [{}])
+    assert [(pods.limits(container), pods.requested_resources(container)) for container in pods.containers(empty)] in (
+        [],
+        [({}, [])],
+    )
+    assert [pods.environment(container) for container in pods.containers(empty)] in ([], [{}])
 
 
 @pytest.mark.parametrize(("spec", "seconds"), [({}, 30.0), ({"terminationGracePeriodSeconds": 0}, 0.0)])

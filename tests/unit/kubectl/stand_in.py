@@ -55,8 +55,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = re.sub(r"[?&]limit=\d+$", "", self.path)
         _note(self.folder, f"{self.command} {path} {self.headers.get('Content-Type', '')} {body}".rstrip())
         answers = json.loads((self.folder / "answers.json").read_text())
-        status, found = answers.get(f"{self.command} {path}") or answers[""]
-        text = found if isinstance(found, str) else json.dumps(found)
+        status, content = answers.get(f"{self.command} {path}") or answers[""]
+        text = content if isinstance(content, str) else json.dumps(content)
         self.send_response(status)
         self.end_headers()
         self.wfile.write(text.encode())
@@ -85,7 +85,7 @@ def main(folder: Path, arguments: list[str]) -> None:
     if arguments[0] != "proxy":
         print(json.dumps(CONTEXT))
         return
-    (socket,) = (it.partition("=")[2] for it in arguments if it.startswith("--unix-socket="))
+    (socket,) = (argument.partition("=")[2] for argument in arguments if argument.startswith("--unix-socket="))
     _Handler.folder = folder
     signal.signal(signal.SIGTERM, lambda *_: (_note(folder, "ended"), os._exit(0)))
     with _Server(socket, _Handler) as server:

@@ -24,10 +24,10 @@ from tests.unit.kubectl import stand_in
     ],
 )
 def test_a_refusal_is_told_from_an_unreachable_cluster(text: str, status: int, message: str) -> None:
-    found = of_kubectl(text)
-    assert isinstance(found, KubeError)
-    assert found.status == status
-    assert message in str(found)
+    error = of_kubectl(text)
+    assert isinstance(error, KubeError)
+    assert error.status == status
+    assert message in str(error)
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,10 @@ def test_a_refusal_is_told_from_an_unreachable_cluster(text: str, status: int, m
     ],
 )
 def test_without_a_cluster_there_is_one_plain_sentence(text: str, sentence: str) -> None:
-    found = of_kubectl(text)
-    assert isinstance(found, UnreachableError)
-    assert str(found).startswith(sentence)
-    assert "\n" not in str(found)
+    error = of_kubectl(text)
+    assert isinstance(error, UnreachableError)
+    assert str(error).startswith(sentence)
+    assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_without_a_cluster_there_is_one_plain_sentence(text: str, sentence: str)
 def test_an_answer_of_the_api_server_is_told_from_one_of_the_proxy_alone(
     status: int, text: str, kind: type, says: str
 ) -> None:
-    found = of_answer(status, text)
-    assert type(found) is kind
-    assert says in str(found)
-    assert getattr(found, "status", status) == status
+    error = of_answer(status, text)
+    assert type(error) is kind
+    assert says in str(error)
+    assert getattr(error, "status", status) == status
 
 
 @pytest.fixture
@@ -88,8 +88,8 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for connected in made:
+        connected.close()
 
 
 LIST = "GET /api/v1/namespaces/ml/pods?labelSelector=a%3Db"
@@ -98,8 +98,8 @@ LIST = "GET /api/v1/namespaces/ml/pods?labelSelector=a%3Db"
 def test_all_requests_are_one_run_of_kubectl_with_the_users_options(
     tmp_path: Path, cluster: Callable[..., Cluster]
 ) -> None:
-    one = cluster({LIST: (200, {"items": [{"a": 1}]})}, ["--context=other"])
-    items, version = one.items(PODS, "ml", labelSelector="a=b"), one.read("/version")
+    connected = cluster({LIST: (200, {"items": [{"a": 1}]})}, ["--context=other"])
+    items, version = connected.items(PODS, "ml", labelSelector="a=b"), connected.read("/version")
     assert (items.result(), version.result()) == ([{"a": 1}], {"items": []})
     first, *questions = stand_in.asked(tmp_path)
     assert "--context=other" in first
@@ -111,23 +111,23 @@ def test_of_an_event_what_is_shown_is_kept_and_one_too_large_is_told(
 ) -> None:
     event = {"metadata": {"name": "a"}, "message": "x" * 100_000, "note": "y"}
     head = '{"kind":"EventList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":['
-    one = cluster(
+    connected = cluster(
         {
             "GET /api/v1/events": (200, {"items": [event]}),
             "GET /api/v1/namespaces/ml/events": (200, head + "x" * MOST_OBJECT_BYTES),
         }
     )
-    [kept] = one.items(CORE_EVENTS).result()
+    [kept] = connected.items(CORE_EVENTS).result()
     assert len(kept["message"]) == LONGEST_MESSAGE + 1
     assert "note" not in kept
-    assert one.items(CORE_EVENTS, "ml").result() == []
+    assert connected.items(CORE_EVENTS, "ml").result() == []
     assert capsys.readouterr().err == "Left out: 1 of events, each of more than 4 MiB\n"
 
 
 def test_a_dry_run_says_that_it_is_one(tmp_path: Path, cluster: Callable[..., Cluster]) -> None:
-    one = cluster()
-    one.try_create(GPU_SHARES, {"kind": "GpuShare"}).result()
-    one.try_patch(GPU_SHARES, "a", [{"op": "remove", "path": "/spec"}]).result()
+    connected = cluster()
+    connected.try_create(GPU_SHARES, {"kind": "GpuShare"}).result()
+    connected.try_patch(GPU_SHARES, "a", [{"op": "remove", "path": "/spec"}]).result()
     path = "/apis/gpushare.dev/v1alpha1/gpushares"
     assert stand_in.asked(tmp_path)[1:] == [
         f'POST {path}?dryRun=All application/json {{"kind": "GpuShare"}}',
@@ -146,16 +146,16 @@ def test_what_kubectl_cannot_do_is_an_error_with_its_words(cluster: Callable[...
 
 
 def test_without_kubectl_its_absence_is_named() -> None:
-    one = Cluster(program="/nowhere/kubectl")
-    for asked in (lambda: one.items(PODS).result(), lambda: one.run("logs", "a")):
+    connected = Cluster(program="/nowhere/kubectl")
+    for asked in (lambda: connected.items(PODS).result(), lambda: connected.run("logs", "a")):
         with pytest.raises(UnreachableError, match="/nowhere/kubectl is not on the PATH"):
             asked()
-    one.close()
+    connected.close()
 
 
 def test_without_a_context_the_namespace_is_the_default_one(cluster: Callable[..., Cluster]) -> None:
-    one = cluster(fails="error: current-context must exist in order to minify")
-    assert one.namespace().result() == "default"
+    connected = cluster(fails="error: current-context must exist in order to minify")
+    assert connected.namespace().result() == "default"
 
 
 def test_the_namespace_is_that_of_the_context_and_needs_no_proxy(
@@ -169,7 +169,7 @@ def test_what_the_user_may_not_read_or_the_cluster_does_not_have_is_none(cluster
     def refused(status: int, reason: str) -> tuple[int, Any]:
         return status, {"kind": "Status", "reason": reason, "message": "no"}
 
-    one = cluster(
+    connected = cluster(
         {
             "GET /api/v1/pods": refused(403, "Forbidden"),
             "GET /api/v1/namespaces/ml/pods/a": refused(404, "NotFound"),
@@ -177,9 +177,9 @@ def test_what_the_user_may_not_read_or_the_cluster_does_not_have_is_none(cluster
             "GET /api/v1/namespaces/ml/pods": refused(500, "InternalError"),
         }
     )
-    assert optional(one.items(PODS)) is None
-    assert one.find(PODS, "a", "ml").result() is None
+    assert optional(connected.items(PODS)) is None
+    assert connected.find(PODS, "a", "ml").result() is None
     with pytest.raises(UnreachableError, match="gpushare is not installed in this cluster"):
-        installed(one.items(GPU_SHARES))
+        installed(connected.items(GPU_SHARES))
     with pytest.raises(KubeError):
-        optional(one.items(PODS, "ml"))
+        optional(connected.items(PODS, "ml"))

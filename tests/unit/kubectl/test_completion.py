@@ -20,14 +20,14 @@ def suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> A
 
     def run(*words: str) -> tuple[list[str], str]:
         assert complete(parser_for, words) == 0
-        *found, directive = capsys.readouterr().out.splitlines()
-        return found, directive
+        *suggestions, directive = capsys.readouterr().out.splitlines()
+        return suggestions, directive
 
     return run
 
 
 @pytest.mark.parametrize(
-    ("words", "found", "directive"),
+    ("words", "suggestions", "directive"),
     [
         ([""], sorted(COMMANDS), ":4"),
         (["st"], ["status"], ":4"),
@@ -47,8 +47,10 @@ def suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> A
         (["status", ""], [], ":4"),
     ],
 )
-def test_each_word_has_its_suggestions(suggested: Any, words: Sequence[str], found: list[str], directive: str) -> None:
-    assert suggested(*words) == (found, directive)
+def test_each_word_has_its_suggestions(
+    suggested: Any, words: Sequence[str], suggestions: list[str], directive: str
+) -> None:
+    assert suggested(*words) == (suggestions, directive)
 
 
 def test_names_are_those_of_the_context_and_namespace_that_were_named(suggested: Any, tmp_path: Path) -> None:

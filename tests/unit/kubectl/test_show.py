@@ -39,10 +39,10 @@ def test_in_a_pipe_a_table_is_words_and_spaces_with_no_cell_empty() -> None:
     ("width", "header"), [(80, "POD  NODE  USED   MESSAGE"), (23, "POD  USED   MESSAGE"), (20, "POD  USED   MESSAGE")]
 )
 def test_on_a_narrow_terminal_the_least_useful_column_goes_first(width: int, header: str) -> None:
-    found = shown(REPORT, width).splitlines()
-    assert found[0] == header
-    assert max(map(len, found)) <= width
-    assert (CUT in "".join(found)) == (width == 20)
+    shown_lines = shown(REPORT, width).splitlines()
+    assert shown_lines[0] == header
+    assert max(map(len, shown_lines)) <= width
+    assert (CUT in "".join(shown_lines)) == (width == 20)
 
 
 PROBLEMS = Table(
@@ -73,11 +73,11 @@ CELL = st.text(max_size=40)
 def test_whatever_is_in_the_cells_each_row_is_one_line_that_fits(
     rows: list[tuple[str, ...]], width: int | None
 ) -> None:
-    found = lines(Table(TABLE.columns, rows), width=width)
-    assert len(found) == len(rows) + 1
-    assert all(line.isprintable() for line in found)
+    printed = lines(Table(TABLE.columns, rows), width=width)
+    assert len(printed) == len(rows) + 1
+    assert all(line.isprintable() for line in printed)
     least = len(TABLE.columns) * (LEAST + GAP)
-    assert width is None or max(map(len, found)) <= max(width, least)
+    assert width is None or max(map(len, printed)) <= max(width, least)
 
 
 def test_a_cell_is_shortened_but_for_wide() -> None:
@@ -86,7 +86,7 @@ def test_a_cell_is_shortened_but_for_wide() -> None:
     assert shown(table, form="wide").split() == ["GPU", UUIDS[0]]
 
 
-@given(st.sets(st.uuids().map(lambda it: f"GPU-{it}"), max_size=20) | st.just(set(UUIDS)))
+@given(st.sets(st.uuids().map(lambda uuid: f"GPU-{uuid}"), max_size=20) | st.just(set(UUIDS)))
 def test_a_short_uuid_names_one_gpu(uuids: set[str]) -> None:
     short = short_uuids(uuids)
     assert set(short) == uuids

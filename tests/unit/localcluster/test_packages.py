@@ -4,7 +4,7 @@ from localcluster import packages
 
 
 def test_only_packages_whose_tools_are_missing_are_installed() -> None:
-    found = packages.missing_packages(
+    missing = packages.missing_packages(
         lambda command: command != "nft", lambda library: False, lambda module: True, lambda file: True
     )
-    assert found == ["libseccomp-dev", "nftables"]
+    assert missing == ["libseccomp-dev", "nftables"]

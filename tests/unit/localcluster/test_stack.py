@@ -34,14 +34,14 @@ def test_images_with_a_tag_pass_and_the_cluster_is_asked() -> None:
 
 @pytest.mark.parametrize(("has_shares", "exists"), [("yes", "yes"), ("yes", ""), ("", "")])
 def test_the_demo_leaves_a_users_share_of_its_name_alone(tmp_path: Path, has_shares: str, exists: str) -> None:
-    crd, found = '{"kind": "CustomResourceDefinition"}', '{"kind": "GpuShare"}'
+    crd, stored = '{"kind": "CustomResourceDefinition"}', '{"kind": "GpuShare"}'
     program = tmp_path / "kubectl"
     program.write_text(
         f"""#!/bin/sh
 case "$*" in
   "get nodes"*) echo '{{"items": []}}' ;;
   *customresourcedefinition*) [ -z "{has_shares}" ] || echo '{crd}' ;;
-  *"gpushare inference"*) [ -n "{has_shares}" ] || exit 1; [ -z "{exists}" ] || echo '{found}' ;;
+  *"gpushare inference"*) [ -n "{has_shares}" ] || exit 1; [ -z "{exists}" ] || echo '{stored}' ;;
   *) exit 1 ;;
 esac
 """

@@ -57,17 +57,17 @@ async def part(free_port: int) -> AsyncIterator[Part]:
 async def test_a_scrape_shows_present_values_and_no_past_series(part: Part) -> None:
     assert (await part.scrape())["gpushare_test_pods"] == [({"namespace": "one"}, 1)]
     part.pods = {"two": 2}
-    found = await part.scrape()
-    assert found["gpushare_test_pods"] == [({"namespace": "two"}, 2)]
-    assert found["gpushare_test_done_total"] == [({}, 7)]
+    scraped = await part.scrape()
+    assert scraped["gpushare_test_pods"] == [({"namespace": "two"}, 2)]
+    assert scraped["gpushare_test_done_total"] == [({}, 7)]
 
 
 async def test_it_says_which_release_and_part_it_is_and_what_the_process_uses(part: Part) -> None:
-    found = await part.scrape()
-    ((labels, value),) = found["gpushare_build_info"]
+    scraped = await part.scrape()
+    ((labels, value),) = scraped["gpushare_build_info"]
     assert (labels["part"], value) == ("test", 1)
-    assert found["process_resident_memory_bytes"][0][1] > 0
-    assert not [name for name in found if name.endswith("_created")]
+    assert scraped["process_resident_memory_bytes"][0][1] > 0
+    assert not [name for name in scraped if name.endswith("_created")]
 
 
 async def test_a_scrape_may_be_compressed(part: Part) -> None:

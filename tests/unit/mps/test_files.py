@@ -150,9 +150,9 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) 
     newer = structs.replace(WANTED, share="training")
 
     def read_and_replace(at: Path, model: type[DesiredDaemon]) -> Read[DesiredDaemon]:
-        found = read_model(at, model)
+        content = read_model(at, model)
         write_model(path, newer)
-        return found
+        return content
 
     files = ModelFiles(read_and_replace)
     assert files.read(path, DesiredDaemon).value == WANTED

@@ -52,9 +52,9 @@ def test_any_bytes_are_a_model_or_an_invalid_error(content: bytes, model: type[w
 
 @given(TREES, st.sampled_from(MODELS))
 def test_any_json_is_a_model_that_reads_as_it_was_written_or_an_error(tree: Any, model: type[wire.WireModel]) -> None:
-    found = read(json.dumps(tree).encode(), model)
-    if found is not None:
-        assert wire.decode(wire.encode(found), model) == found
+    value = read(json.dumps(tree).encode(), model)
+    if value is not None:
+        assert wire.decode(wire.encode(value), model) == value
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"pods":', b'{"refusals":[{"reason":'])

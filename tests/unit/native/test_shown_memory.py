@@ -34,7 +34,7 @@ for device in range(int(sys.argv[1])):
     cuda.cuDeviceTotalMem_v2(ctypes.byref(whole), device)
     cuda.cuMemGetInfo(ctypes.byref(old_free), ctypes.byref(old_total))
     cuda.cuDeviceTotalMem(ctypes.byref(old_whole), device)
-    seen.append([it.value for it in (free, total, whole, old_free, old_total, old_whole)])
+    seen.append([figure.value for figure in (free, total, whole, old_free, old_total, old_whole)])
 print(json.dumps(seen))
 """
 LOOK_UP = """
@@ -189,7 +189,7 @@ def test_of_two_gpus_the_granted_one_alone_changes(libraries: Path) -> None:
     second = GRANT | {"GPUSHARE_GPU": GPU[:-1] + "1", "DRIVER_DEVICES": "2"}
     first, other = run(libraries, ASK, 2, **second)
     assert (first[:3], other[:3]) == ([70 * GIB, WHOLE, WHOLE], [16 * GIB] * 3)
-    assert [it[0] for it in run(libraries, NVML, **second)[:2]] == [80, 16]
+    assert [line[0] for line in run(libraries, NVML, **second)[:2]] == [80, 16]
 
 
 def test_the_only_gpu_is_the_granted_one_though_cuda_names_it_otherwise(libraries: Path) -> None:
@@ -307,8 +307,8 @@ def test_an_image_s_ldconfig_leads_to_the_front(tmp_path: Path) -> None:
     (tmp_path / "etc/ld.so.conf").write_text("/usr/lib64\n")
     subprocess.run([program, "-r", tmp_path], check=True, timeout=60)
     cache = subprocess.run([program, "-r", tmp_path, "-p"], capture_output=True, text=True, check=True, timeout=60)
-    found = [line.split()[-1] for line in cache.stdout.splitlines() if "libcuda" in line]
-    assert found == ["/usr/lib64/libcuda.so.1"]
+    paths = [line.split()[-1] for line in cache.stdout.splitlines() if "libcuda" in line]
+    assert paths == ["/usr/lib64/libcuda.so.1"]
     assert (folder / "libcuda.so.1").read_bytes() == front
 
 

@@ -306,9 +306,9 @@ def three_gpus(status: Callable[..., Any]) -> Any:
 def test_gpus_that_nvlink_joins_are_known_and_asked_for_once() -> None:
     asked: list[tuple[str, str, int]] = []
 
-    def status(one: str, other: str, kind: int) -> int:
-        asked.append((one, other, kind))
-        joined = {one, other} == {"handle 0", "handle 2"}
+    def status(first: str, other: str, kind: int) -> int:
+        asked.append((first, other, kind))
+        joined = {first, other} == {"handle 0", "handle 2"}
         return pynvml.NVML_P2P_STATUS_OK if joined else pynvml.NVML_P2P_STATUS_NOT_SUPPORTED
 
     nvml = PynvmlNvml(three_gpus(status))

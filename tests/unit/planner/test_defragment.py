@@ -17,8 +17,8 @@ def gpu(name: str, free: int, node: str = "n1", **pods: int) -> FilledGpu:
 
 def planned(*gpus: FilledGpu, **fixed: str) -> tuple[list[str], dict[str, str]]:
     """The GPUs that become free, and where each pod goes."""
-    found = defragmentation(gpus, fixed)
-    return [it.uuid for it in found.freed], {move.pod: move.target.uuid for move in found.moves}
+    plan = defragmentation(gpus, fixed)
+    return [gpu.uuid for gpu in plan.freed], {move.pod: move.target.uuid for move in plan.moves}
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_a_pod_moves_only_where_packing_does_not_send_it_back() -> None:
 
 def test_a_gpu_with_a_holder_that_nobody_knows_is_not_emptied() -> None:
     unknown = FilledGpu("n1", "a", 2, 2, {"x": 1})
-    found = defragmentation([unknown, gpu("b", 2, y=2)], {"y": "stays"})
-    assert found.kept["a"] == "who holds 1 slot of it is not known"
+    plan = defragmentation([unknown, gpu("b", 2, y=2)], {"y": "stays"})
+    assert plan.kept["a"] == "who holds 1 slot of it is not known"
 
 
 FLEETS = st.lists(
@@ -82,11 +82,11 @@ def test_no_gpu_is_overfilled_and_each_kept_one_has_a_reason(
                 number += 1
         held = sum(pods.values())
         gpus.append(FilledGpu(node, f"g{index:02}", held, PER_GPU - held if ready else 0, pods))
-    fixed = {f"p{one}": "stays" for one in standing}
+    fixed = {f"p{number}": "stays" for number in standing}
     plan = defragmentation(gpus, fixed)
 
-    freed = {it.uuid for it in plan.freed}
-    assert freed | set(plan.kept) == {it.uuid for it in gpus if it.held}
+    freed = {gpu.uuid for gpu in plan.freed}
+    assert freed | set(plan.kept) == {gpu.uuid for gpu in gpus if gpu.held}
     assert not freed & set(plan.kept)
     received = Counter(dict.fromkeys(freed, 0))
     for move in plan.moves:
@@ -94,6 +94,6 @@ def test_no_gpu_is_overfilled_and_each_kept_one_has_a_reason(
         assert move.target.held, "nobody goes to a GPU without clients"
         assert move.pod not in fixed
         received[move.target.uuid] += move.slots
-    assert all(received[it.uuid] <= it.free for it in gpus)
+    assert all(received[gpu.uuid] <= gpu.free for gpu in gpus)
     assert not any(received[uuid] for uuid in freed)
-    assert sorted(move.pod for move in plan.moves) == sorted(pod for it in plan.freed for pod in it.pods)
+    assert sorted(move.pod for move in plan.moves) == sorted(pod for gpu in plan.freed for pod in gpu.pods)

@@ -147,20 +147,22 @@ def test_a_claim_is_explained_exactly_when_no_gpu_has_room(
     asked: dict[str, int], taken: list[Mapping[str, int]]
 ) -> None:
     devices = [device(index) for index in range(len(taken))]
-    used = {one.key: amounts for one, amounts in zip(devices, taken, strict=True)}
-    takers = [claim(f"ml/{one.name}", Held(one.key, used[one.key])) for one in devices]
+    used = {device.key: amounts for device, amounts in zip(devices, taken, strict=True)}
+    takers = [claim(f"ml/{device.name}", Held(device.key, used[device.key])) for device in devices]
     need = {"threads": asked["threads"], "memory": -(-asked["memory"] // 2**20) * 2**20}
-    fits = any(all(need[name] <= one.capacity[name].value - used[one.key][name] for name in need) for one in devices)
-    found = pending(Demand(tuple(devices), (*takers, claim(**asked))), NOW)
-    assert not found if fits else [item.claim.name for item in found] == ["ml/x"]
+    fits = any(
+        all(need[name] <= device.capacity[name].value - used[device.key][name] for name in need) for device in devices
+    )
+    explained = pending(Demand(tuple(devices), (*takers, claim(**asked))), NOW)
+    assert not explained if fits else [item.claim.name for item in explained] == ["ml/x"]
 
 
 def test_claims_that_ask_for_the_same_are_told_the_same_each_by_its_name() -> None:
     full = claim("ml/full", held(0, threads=90))
     waiting = [claim(f"ml/w{number}", threads=50) for number in range(3)]
-    found = pending(Demand((device(0),), (full, *waiting)), NOW)
-    assert [item.claim.name for item in found] == ["ml/w0", "ml/w1", "ml/w2"]
-    assert len({item.message for item in found}) == 1
+    explained = pending(Demand((device(0),), (full, *waiting)), NOW)
+    assert [item.claim.name for item in explained] == ["ml/w0", "ml/w1", "ml/w2"]
+    assert len({item.message for item in explained}) == 1
 
 
 def test_of_gpus_with_the_same_left_the_first_is_named_and_all_are_counted() -> None:
@@ -174,8 +176,8 @@ def test_the_longest_waiting_requests_of_a_tenant_are_explained() -> None:
         claim(f"ml/{number:04}", created=LONG_AGO - timedelta(seconds=number), threads=101 + number)
         for number in range(REQUESTS + 10)
     ]
-    found = pending(Demand((device(0),), tuple(many)), NOW)
-    assert [item.claim for item in found] == many[:9:-1]
+    explained = pending(Demand((device(0),), tuple(many)), NOW)
+    assert [item.claim for item in explained] == many[:9:-1]
 
 
 def test_no_namespace_crowds_out_the_explanations_of_another() -> None:
@@ -184,11 +186,11 @@ def test_no_namespace_crowds_out_the_explanations_of_another() -> None:
     other = claim("ml/of-a-pod", created=late + timedelta(seconds=1), threads=101)
     waits = [claim("ml/alone", created=late, threads=101), replace(other, for_pod=True)]
     demand = Demand((device(0),), (*crowd, *waits))
-    found = pending(demand, NOW)
-    assert len(found) == REQUESTS + 1
-    assert [item.claim.name for item in found[:4]] == ["ml/of-a-pod", "a-crowd/0000", "a-crowd/0001", "ml/alone"]
+    explained = pending(demand, NOW)
+    assert len(explained) == REQUESTS + 1
+    assert [item.claim.name for item in explained[:4]] == ["ml/of-a-pod", "a-crowd/0000", "a-crowd/0001", "ml/alone"]
     spec = {"clients": {"perGpu": 4, "memory": {"default": "16Gi"}}, "delivery": "ResourceClaim"}
-    counted = claim_counts(GpuShare.model_validate({"metadata": {"name": "a"}, "spec": spec}), demand, found)
+    counted = claim_counts(GpuShare.model_validate({"metadata": {"name": "a"}, "spec": spec}), demand, explained)
     assert counted is not None
     assert [item.claim for item in counted.unplaced].count("ml/of-a-pod") == 1
     assert len(counted.unplaced) == MOST_UNPLACED
@@ -197,9 +199,9 @@ def test_no_namespace_crowds_out_the_explanations_of_another() -> None:
 def test_a_demand_has_devices_and_all_claims_on_them() -> None:
     asks, holds = claim("ml/asks"), Claim("ml/holds", "u", "", LONG_AGO, {}, (held(0),))
     other = Claim("ml/other", "v", "b", LONG_AGO)
-    found = Demand((device(0), device(1, share="b")), (asks, holds, other)).by_share
-    assert found["a"] == Demand((device(0),), (asks, holds))
-    assert found["b"] == Demand((device(1, share="b"),), (other,))
+    by_share = Demand((device(0), device(1, share="b")), (asks, holds, other)).by_share
+    assert by_share["a"] == Demand((device(0),), (asks, holds))
+    assert by_share["b"] == Demand((device(1, share="b"),), (other,))
 
 
 def test_a_claim_that_may_not_borrow_here_or_not_so_much_is_told_so() -> None:

@@ -205,7 +205,7 @@ def test_what_failed_is_replaced_first_when_the_template_changes_again(fleet: Fl
     fleet.node("n1", pod("n1"))
     fleet.node("n2", pod("n2", "bad", running=False, trouble="ImagePullBackOff", stuck=True), held=True)
     decided = fleet.plan()
-    assert [it.node for it in decided.replaced] == ["n2"]
+    assert [pod.node for pod in decided.replaced] == ["n2"]
     assert not decided.assignments["n1"][0].paused
 
 

@@ -42,7 +42,7 @@ def owned(decided: FleetPlan, node: str = "n1") -> dict[str, int]:
 
 
 def unavailable(decided: FleetPlan, share: str) -> dict[str, str]:
-    return {it.reason: it.message for it in decided.reports[share].counts.unavailable}
+    return {item.reason: item.message for item in decided.reports[share].counts.unavailable}
 
 
 def test_a_node_of_eight_gpus_serves_three_shares(make: type[Make]) -> None:
@@ -84,9 +84,9 @@ def test_a_name_that_another_plugin_offers_is_not_taken_over(make: type[Make]) -
 
 
 def test_a_node_whose_agent_found_the_name_taken_does_not_offer_it(make: type[Make]) -> None:
-    found = held_whole("training", ready=False, reason="ResourceNameTaken", message="another device plugin")
+    taken = held_whole("training", ready=False, reason="ResourceNameTaken", message="another device plugin")
     node = make.node(
-        assignments=[make.assigned("training", 0)], daemons=[found], allocatable=frozenset({"example.com/gpu", NVIDIA})
+        assignments=[make.assigned("training", 0)], daemons=[taken], allocatable=frozenset({"example.com/gpu", NVIDIA})
     )
     decided = make.plan(whole("training", NVIDIA), node)
     assert owned(decided) == {"training": 1}, "it keeps what it has, and takes no more"
@@ -143,7 +143,10 @@ def test_a_gpu_becomes_whole_once_its_node_has_released_it(make: type[Make]) -> 
     decided = make.plan(
         shared, training, make.node(assignments=both, daemons=daemons, held={(0, "shared"): [1], (1, "shared"): [3]})
     )
-    assert [(it.share, it.draining) for it in decided.assignments["n1"]] == [("shared", False), ("shared", True)]
+    assert [(assignment.share, assignment.draining) for assignment in decided.assignments["n1"]] == [
+        ("shared", False),
+        ("shared", True),
+    ]
     drained = [make.daemon("shared", 0), make.daemon("shared", 1, drained=True)]
     leaving = [make.assigned("shared", 0), make.assigned("shared", 1, draining=True)]
     decided = make.plan(shared, training, make.node(assignments=leaving, daemons=drained))

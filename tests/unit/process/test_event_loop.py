@@ -37,15 +37,15 @@ def test_a_loop_opens_neither_epoll_nor_inotify() -> None:
 
 
 def test_no_part_makes_another_loop() -> None:
-    found = []
+    calls = []
     for file in Path(gpushare.__file__).parent.rglob("*.py"):
         if file.name == "event_loop.py" or "simulation" in file.parts:
             continue
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
                 case ast.Attribute(value=ast.Name(id="asyncio" | "selectors" | "select"), attr=name) if name in OTHERS:
-                    found.append(f"{file}:{node.lineno}: {name}")
-    assert found == [], "gpushare.process.event_loop makes them"
+                    calls.append(f"{file}:{node.lineno}: {name}")
+    assert calls == [], "gpushare.process.event_loop makes them"
 
 
 def test_what_the_work_returns_is_returned() -> None:

@@ -112,21 +112,21 @@ def instructions(dockerfile: str) -> list[str]:
 
 def unpinned(dockerfile: str) -> list[str]:
     """What it takes from elsewhere without a digest or a hash."""
-    stages, found = {"scratch", "${BASE}"}, []
+    stages, lines = {"scratch", "${BASE}"}, []
     for line in instructions(dockerfile):
         word, _, rest = line.partition(" ")
         if word == "ARG" and rest.startswith("BASE=") and not re.search(r"@sha256:[0-9a-f]{64}$", rest):
-            found.append(line)
+            lines.append(line)
         if word == "FROM":
             image, _, name = rest.partition(" AS ")
-            found += [] if image in stages else [line]
+            lines += [] if image in stages else [line]
             stages.add(name)
         source = re.search(r"--from=(\S+)", line)
         if word == "ADD" or INSTALLERS.search(rest) or (source is not None and source[1] not in stages):
-            found.append(line)
+            lines.append(line)
         if "pip install" in line and not ("--require-hashes --no-deps" in line or "--no-index" in line):
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def test_images_take_nothing_from_elsewhere_but_by_digest_or_hash() -> None:

@@ -66,8 +66,8 @@ def test_it_unpacks_what_is_for_this_python_and_nothing_beside_it(tmp_path: Path
     path = program(tmp_path, "__main__.py", "inside/a.py", "inside/a.abi3.so", mine, others)
     into = tmp_path / "cache" / "one"
     unpack.unpack(path, into)
-    assert {it.name for it in into.iterdir()} == {"a.py", "a.abi3.so", f"a.{TAG}-x.so"}
-    assert [it.name for it in into.parent.iterdir()] == ["one"]
+    assert {path.name for path in into.iterdir()} == {"a.py", "a.abi3.so", f"a.{TAG}-x.so"}
+    assert [path.name for path in into.parent.iterdir()] == ["one"]
 
 
 def test_of_two_calls_at_once_the_second_takes_what_the_first_has_unpacked(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_of_two_calls_at_once_the_second_takes_what_the_first_has_unpacked(tmp_p
     into.mkdir()
     (into / "first").touch()
     unpack.unpack(path, into)
-    assert [it.name for it in into.iterdir()] == ["first"]
+    assert [path.name for path in into.iterdir()] == ["first"]
 
 
 def test_what_cannot_be_unpacked_leaves_nothing(tmp_path: Path) -> None:
@@ -97,14 +97,14 @@ def test_the_digest_is_of_names_and_contents(tmp_path: Path) -> None:
 
 
 def test_the_manifest_of_krew_names_each_platforms_archive_by_its_checksum() -> None:
-    found = yaml.safe_load(krew.manifest("1.2.3", dict.fromkeys(plugin.PLATFORMS, "ab" * 32)))
-    assert (found["metadata"]["name"], found["spec"]["version"]) == ("gpushare", "v1.2.3")
-    assert found["spec"]["platforms"][0]["selector"] == {"matchLabels": {"os": "linux", "arch": "amd64"}}
-    for it in found["spec"]["platforms"]:
-        assert it["bin"] == "kubectl-gpushare"
-        assert it["uri"].endswith(".tar.gz")
-        assert it["sha256"] == "ab" * 32
-    assert len(found["spec"]["shortDescription"]) <= 60
+    manifest = yaml.safe_load(krew.manifest("1.2.3", dict.fromkeys(plugin.PLATFORMS, "ab" * 32)))
+    assert (manifest["metadata"]["name"], manifest["spec"]["version"]) == ("gpushare", "v1.2.3")
+    assert manifest["spec"]["platforms"][0]["selector"] == {"matchLabels": {"os": "linux", "arch": "amd64"}}
+    for platform in manifest["spec"]["platforms"]:
+        assert platform["bin"] == "kubectl-gpushare"
+        assert platform["uri"].endswith(".tar.gz")
+        assert platform["sha256"] == "ab" * 32
+    assert len(manifest["spec"]["shortDescription"]) <= 60
 
 
 def test_an_archive_is_the_same_each_time_and_the_program_can_be_run() -> None:
@@ -112,4 +112,4 @@ def test_an_archive_is_the_same_each_time_and_the_program_can_be_run() -> None:
     packed = krew.archive(files)
     assert packed == krew.archive(dict(reversed(files.items())))
     with tarfile.open(fileobj=BytesIO(packed)) as tar:
-        assert [(it.name, it.mode) for it in tar.getmembers()] == [("a", 0o644), ("b", 0o755)]
+        assert [(member.name, member.mode) for member in tar.getmembers()] == [("a", 0o644), ("b", 0o755)]

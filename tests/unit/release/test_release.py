@@ -159,13 +159,13 @@ def test_the_bill_of_materials_is_complete_and_reproducible() -> None:
     text = document("gpushare-operator", "0.2.0", DIGEST, contents, 1_700_000_000, tools)
     assert text == document("gpushare-operator", "0.2.0", DIGEST, contents, 1_700_000_000, tools)
     bill = json.loads(text)
-    assert {it["purl"] for it in bill["components"]} == {
+    assert {component["purl"] for component in bill["components"]} == {
         "pkg:deb/debian/libc6@2.36-9?arch=amd64&distro=debian-12",
         "pkg:pypi/my-pkg@1.0",
         f"pkg:generic/gpushare/libcuda.so.1?checksum=sha256:{FRONT.sha256}",
         "pkg:pypi/ziglang@0.17.1",
     }
-    by_name = {it["name"]: it for it in bill["components"]}
+    by_name = {component["name"]: component for component in bill["components"]}
     assert by_name["ziglang"]["scope"] == "excluded"
     assert by_name["libcuda.so.1"]["hashes"] == [{"alg": "SHA-256", "content": FRONT.sha256}]
     assert by_name["libc6"]["licenses"] == [{"license": {"name": LIBC.licence}}]

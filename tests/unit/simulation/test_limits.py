@@ -31,8 +31,8 @@ def test_a_contexts_size_is_within_what_was_measured(threads, low, high):
 
 
 @given(st.floats(0.1, 100), st.floats(0.1, 100))
-def test_more_threads_never_take_a_smaller_context(one, other):
-    low, high = sorted((one, other))
+def test_more_threads_never_take_a_smaller_context(first, other):
+    low, high = sorted((first, other))
     assert limits.context_mib(low) <= limits.context_mib(high)
 
 
@@ -89,8 +89,8 @@ def test_a_limit_is_shown_in_whole_gib(text, shown):
     ],
 )
 def test_a_clients_memory_variable(default, variable, limit):
-    found = limits.client_memory(default and default * GIB, variable, UUID)
-    assert found == (limit and limit * GIB)
+    given = limits.client_memory(default and default * GIB, variable, UUID)
+    assert given == (limit and limit * GIB)
 
 
 @given(st.floats(0.1, 100), st.one_of(st.none(), st.text(max_size=6), st.floats().map(str)))

@@ -37,9 +37,9 @@ BROKER: dict[str, Any] = {"version": 1, "uuid": "GPU-0", "heartbeat": 5.0, "list
 def read(tmp_path: Path, content: dict[str, Any], model: Any) -> Any:
     path = tmp_path / "file.json"
     path.write_text(json.dumps(content))
-    found = read_model(path, model)
-    assert found.value is not None, found.reason
-    return found.value
+    answer = read_model(path, model)
+    assert answer.value is not None, answer.reason
+    return answer.value
 
 
 def test_a_reason_of_a_later_supervisor_is_told_in_its_words(tmp_path: Path) -> None:
@@ -79,7 +79,9 @@ async def test_an_unreadable_status_is_written_anew(node: FakeNode) -> None:
     node.kube.put(GPU_NODES, stored | {"status": stored["status"] | {"gpus": gpus}})
     await node.until(lambda: {gpu["computeMode"] for gpu in node.status()["gpus"]} == {"ExclusiveProcess", "Default"})
     node.kube.assign({"uuid": "GPU-1", "share": "a"})
-    await node.until(lambda: [it["uuid"] for it in node.status()["daemons"] if it["ready"]] == ["GPU-1"], 12)
+    await node.until(
+        lambda: [daemon["uuid"] for daemon in node.status()["daemons"] if daemon["ready"]] == ["GPU-1"], 12
+    )
 
 
 async def test_unreadable_assignments_change_nothing(node: FakeNode) -> None:

@@ -48,8 +48,8 @@ def missing(before: Any, now: Any, at: str = "") -> Iterator[str]:
         for key, value in before.items():
             yield from missing(value, now[key], f"{at}.{key}") if key in now else (f"{at}.{key}",)
     elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
-        for number, (one, other) in enumerate(zip(before, now, strict=True)):
-            yield from missing(one, other, f"{at}[{number}]")
+        for number, (old, other) in enumerate(zip(before, now, strict=True)):
+            yield from missing(old, other, f"{at}[{number}]")
     elif before != now:
         yield at
 
@@ -139,10 +139,12 @@ CHANGED = frozenset(
 @pytest.mark.parametrize("kind", ["gpushares", "gpunodes"])
 def test_no_stored_object_becomes_invalid_unless_the_changelog_says_so(kind: str) -> None:
     before = sample(f"crd-{kind}.json")["spec"]["versions"]
-    (now,) = [it["spec"]["versions"] for it in definitions() if it["spec"]["names"]["plural"] == kind]
-    assert {it["name"] for it in before} <= {it["name"] for it in now if it["served"]}
+    (now,) = [
+        definition["spec"]["versions"] for definition in definitions() if definition["spec"]["names"]["plural"] == kind
+    ]
+    assert {version["name"] for version in before} <= {version["name"] for version in now if version["served"]}
     for version in before:
-        schema = next(it for it in now if it["name"] == version["name"])["schema"]["openAPIV3Schema"]
+        schema = next(item for item in now if item["name"] == version["name"])["schema"]["openAPIV3Schema"]
         assert set(harms(version["schema"]["openAPIV3Schema"], schema, kind)) - CHANGED == set()
 
 

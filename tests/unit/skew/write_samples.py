@@ -100,7 +100,7 @@ async def live(node: FakeNode) -> None:
         uuid="GPU-0", heartbeat=now, listening=True, attached=1, refused=2, arrivals=[arrival], refusals=[refusal]
     )
     write_model(directory.broker_state, told)
-    await node.until(lambda: len([it for it in node.status()["daemons"] if it["ready"]]) == 2, SECONDS)
+    await node.until(lambda: len([daemon for daemon in node.status()["daemons"] if daemon["ready"]]) == 2, SECONDS)
     await node.until(lambda: node.status().get("holders") and node.status().get("findings"), SECONDS)
     await node.until(lambda: directory.endings.exists() and directory.seen.exists(), SECONDS)
     await node.until(lambda: json.loads(directory.grants.read_text())["pods"], SECONDS)

@@ -24,14 +24,14 @@ def patches(source: str) -> Iterator[int]:
 
 def test_no_test_patches_what_it_tests() -> None:
     folder = REPOSITORY / "tests"
-    found = [
+    patched = [
         f"{path.relative_to(folder)}:{line}" for path in folder.rglob("*.py") for line in patches(path.read_text())
     ]
-    assert found == []
+    assert patched == []
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "lines"),
     [
         ("monkeypatch.setattr(module, 'LIMIT', 3)", [1]),
         ("def test(monkeypatch):\n    monkeypatch.setattr('shutil.rmtree', busy)", [2]),
@@ -41,5 +41,5 @@ def test_no_test_patches_what_it_tests() -> None:
         ("monkeypatch.setenv('TMPDIR', base)", []),
     ],
 )
-def test_a_patch_is_found_by_its_method(source: str, found: list[int]) -> None:
-    assert list(patches(source)) == found
+def test_a_patch_is_found_by_its_method(source: str, lines: list[int]) -> None:
+    assert list(patches(source)) == lines

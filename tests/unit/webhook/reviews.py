@@ -255,7 +255,7 @@ def measured(kind: str, made: Body, rounds: int) -> dict[str, Any]:
         asked = {f"mutate-{kind}": body, **asked}
     if kind == "pods":
         asked["owners"] = review({"spec": {"template": made}})
-    found: dict[str, Any] = {"bytes": len(body), "values": text.values(body)}
+    figures: dict[str, Any] = {"bytes": len(body), "values": text.values(body)}
     for name, body in asked.items():
         endpoint = "validate-owners" if name == "owners" else name
         spent = []
@@ -267,14 +267,14 @@ def measured(kind: str, made: Body, rounds: int) -> dict[str, Any]:
         answered(endpoint, body)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        found[name.partition("-")[0]] = {
+        figures[name.partition("-")[0]] = {
             "result": result,
             "cpuMilliseconds": round(min(spent), 1),
             "medianCpuMilliseconds": round(statistics.median(spent), 1),
             "answerBytes": size,
             "memoryMiB": round(peak / MEBIBYTE, 1),
         }
-    return found
+    return figures
 
 
 def main() -> None:

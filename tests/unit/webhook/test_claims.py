@@ -27,8 +27,8 @@ def share(deleting: bool = False, **spec: Any) -> GpuShare:
     return GpuShare.model_validate({"metadata": metadata, "spec": spec})
 
 
-def data(one: GpuShare | None = None, **labels: str) -> AdmissionData:
-    known = one or share()
+def data(given: GpuShare | None = None, **labels: str) -> AdmissionData:
+    known = given or share()
     return AdmissionData("shop", labels, {known.name: known}, [known.name], "gpushare-system")
 
 
@@ -99,8 +99,8 @@ def test_a_size_fills_in_what_is_missing(asked: dict[str, str] | None) -> None:
     for body, where in ((claim(exactly(SMALL, asked)), "claim"), (template(claim(exactly(SMALL, asked))), "template")):
         patched = admitted(body)
         spec = patched["spec"]["spec"] if where == "template" else patched["spec"]
-        found = spec["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
-        assert {name: parse_memory(value) for name, value in found.items()} == {"threads": 10, "memory": 8 * 2**30}
+        requests = spec["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
+        assert {name: parse_memory(value) for name, value in requests.items()} == {"threads": 10, "memory": 8 * 2**30}
         assert isinstance(check_claim(patched, data()), Admitted)
 
 
@@ -273,11 +273,11 @@ def test_what_is_admitted_is_within_the_share_and_a_size_is_exact(
     if isinstance(answer, Denied):
         return
     patched = jsonpatch.apply_patch(copy.deepcopy(body), [change.operation() for change in answer.changes])
-    found = patched["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
+    requests = patched["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
     if name == SMALL:
-        assert (found["threads"], parse_memory(found["memory"])) in {("10", 8 * 2**30), ("1e1", 8 * 2**30)}
+        assert (requests["threads"], parse_memory(requests["memory"])) in {("10", 8 * 2**30), ("1e1", 8 * 2**30)}
     else:
-        assert found == asked
+        assert requests == asked
         if memory is not None:
             assert 512 * MIB <= parse_memory(memory) <= 64 * 2**30
     assert admit_claim(patched, data()) == Admitted()
@@ -326,7 +326,7 @@ def test_a_claim_that_would_borrow_too_much_is_refused(
 def test_a_size_without_a_limit_lends_nothing() -> None:
     state = data(share(clients=LENDING, sizes=[*SIZES, BORROWING_SIZE]))
     patched = admitted(claim(exactly("burst.inference.gpushare.dev")), state)
-    found = patched["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
-    assert found == {"threads": "10", "memory": "8Gi", "memoryBurst": "16Gi"}
+    requests = patched["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]
+    assert requests == {"threads": "10", "memory": "8Gi", "memoryBurst": "16Gi"}
     (problem,) = refused(claim(exactly(SMALL, {"memoryBurst": "1Gi"})), state)
     assert problem.startswith(f'{BURST}: "1Gi": size "small" of GpuShare "inference" is 0; write that or leave it out')

@@ -43,7 +43,7 @@ def share(name: str = "inference", deleting: bool = False, gpu_mib: int = 143155
 
 
 def data(*shares: GpuShare, namespace: str = "shop", labels: dict[str, str] | None = None) -> AdmissionData:
-    known = {one.name: one for one in shares or (share(),)}
+    known = {item.name: item for item in shares or (share(),)}
     return AdmissionData(
         namespace, labels or {}, known, list(known), "gpushare-system", tolerated=("nvidia.com/gpu", "sku")
     )
@@ -99,8 +99,8 @@ def test_a_pod_is_told_its_class() -> None:
         ({"gpushare.dev/threads-beside-protected": "20"}, ("BestEffort", "20")),
         ({"gpushare.dev/class": "Protected"}, ("Protected", None)),
     ):
-        found = environment(admitted(pod(annotations=annotations), data(classes)))
-        assert (found.get("GPUSHARE_CLASS"), found.get("GPUSHARE_THREADS_BESIDE_PROTECTED")) == told
+        variables = environment(admitted(pod(annotations=annotations), data(classes)))
+        assert (variables.get("GPUSHARE_CLASS"), variables.get("GPUSHARE_THREADS_BESIDE_PROTECTED")) == told
 
 
 def test_a_pod_that_may_not_have_its_class_is_refused() -> None:
@@ -444,8 +444,8 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "a made-up fraction",
-        pod(container(env=[{"name": "GPUSHARE_MEMORY_FRACTION", "value": "7"}])),
-        f'{ENV}[GPUSHARE_MEMORY_FRACTION]: "7": {OURS}',
+        pod(container(env=[{"name": "GPUSHARE_MEMORY_FRACTION", "value": "0.9000"}])),
+        f'{ENV}[GPUSHARE_MEMORY_FRACTION]: "0.9000": {OURS}',
     ),
     (
         "a mount over the control directory",
@@ -456,6 +456,11 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
         "a mount over the control socket by another way",
         pod(container(volumeMounts=[{"name": "x", "mountPath": "/run//x/../gpushare/mps/control"}])),
         f'spec.containers[0].volumeMounts[0].mountPath: "/run//x/../gpushare/mps/control": {PATHS}',
+    ),
+    (
+        "a mount over the control directory by the link that images have",
+        pod(container(volumeMounts=[{"name": "x", "mountPath": "/var/run/gpushare/mps"}])),
+        f'spec.containers[0].volumeMounts[0].mountPath: "/var/run/gpushare/mps": {PATHS}',
     ),
     (
         "an earlier release's log volume by a sub-path",
@@ -638,6 +643,15 @@ def test_a_larger_gpu_between_two_reviews_is_no_reason_to_refuse() -> None:
 def test_the_shares_gpus_may_become_known_between_two_reviews(first: int, then: int) -> None:
     patched = admitted(pod(), data(share(gpu_mib=first)))
     assert check_pod(patched, data(share(gpu_mib=then))) == Admitted()
+
+
+@pytest.mark.parametrize("fraction", ["0.9000", "7"])
+def test_a_copy_whose_fraction_was_raised_has_its_own_again(fraction: str) -> None:
+    raised = admitted(pod())
+    for variable in raised["spec"]["containers"][0]["env"]:
+        if variable["name"] == "GPUSHARE_MEMORY_FRACTION":
+            variable["value"] = fraction
+    assert environment(admitted(raised)) == ENVIRONMENT
 
 
 def test_what_was_taken_away_is_added_again() -> None:

@@ -154,8 +154,8 @@ def test_more_contexts_than_older_drivers_take_warn() -> None:
 def test_more_memory_than_a_gpu_has_warns(share: dict[str, Any], status: dict[str, Any], words: str | None) -> None:
     answer = validate_share({**share, "status": status}, None)
     assert isinstance(answer, Admitted)
-    found = [text for text in answer.warnings if text.startswith(f"{DEFAULT}: ")]
-    assert [words in text for text in found] == ([] if words is None else [True])
+    warnings = [text for text in answer.warnings if text.startswith(f"{DEFAULT}: ")]
+    assert [words in text for text in warnings] == ([] if words is None else [True])
 
 
 def test_an_update_is_judged_like_a_creation() -> None:

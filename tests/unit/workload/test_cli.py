@@ -1,10 +1,12 @@
 """The command line: exit codes, and arguments that are refused with their name and value."""
 
 import argparse
+import importlib.util
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +39,34 @@ def test_a_bad_argument_is_exit_code_2_and_names_its_option_and_value(
 ) -> None:
     assert cli.main(["run", *argv]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scenario", ["limits", "mix"])
+def test_a_backend_that_is_not_installed_is_named_with_what_to_install(
+    scenario: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if importlib.util.find_spec("cupy"):
+        pytest.skip("CuPy is installed")
+    assert cli.main(["run", scenario, "--backend", "cupy"]) == 2
+    said = capsys.readouterr().err
+    assert "--backend cupy: No module named 'cupy': install gpushare[cupy-cuda13x]" in said
+    assert "Traceback" not in said
+
+
+def test_limits_of_which_nothing_was_granted_are_no_success(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUSHARE_SIMULATION_DIR", str(tmp_path))
+    assert cli.main(["run", "limits", "--backend", "numpy"]) == 2
+    assert "nothing was granted, so nothing was checked; run this in a slot of a share" in capsys.readouterr().err
+
+
+def test_a_scenario_says_at_once_that_no_gpu_computes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPUSHARE_SIMULATION_DIR", str(tmp_path))
+    assert cli.main(["run", "streams", "--backend", "numpy", "--chunks", "0", "--repeats", "1"]) == 0
+    assert capsys.readouterr().err.startswith("No GPU: NumPy computes on this machine's CPU. Results are checked")
 
 
 def test_the_list_has_the_question_of_each_scenario(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,13 @@
 """compare: does sharing help my program?
 
 Runs copies of any program on one GPU: one alone, then several in time slices, under MPS, and under MPS with caps. Says
-in one sentence whether sharing pays, and which GpuShare to apply. The GPU must be unused; everything that is started
+in one sentence whether sharing pays, and which GpuShare to apply; or, with --protect, what may run beside a service so
+that it keeps its latency. The GPU must be unused; everything that is started
 here ends here. docs/compare.md goes through it.
 
   gpushare-workload compare --rate-json rate --seconds 5 -- python3 serve_model.py
+  gpushare-workload compare --rate-json rate --latency-json ms --seconds 20 --slo p99=20ms \\
+      --protect 'python3 serve_model.py' --beside 'python3 train.py'
 """
 
 import argparse
@@ -13,8 +16,10 @@ import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialMode, counted, news, next_run
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, counted, news, titled
 from gpushare.kubectl.rules.trial.records import TrialRecord
+from gpushare.kubectl.rules.trial.rows import case_json
+from gpushare.kubectl.rules.trial.search import following, offered_rate
 from gpushare_workload.compare.options import CompareRequest, add_arguments, request_of
 from gpushare_workload.compare.runner import CaseRunner
 from gpushare_workload.events import JsonLines, say, without_folders
@@ -61,7 +66,7 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
             say(sentence)
         outcomes = _compare(request, monitor, daemon, stop, outputs, events)
     for outcome in outcomes:
-        if outcome.case.mode is TrialMode.ALONE and outcome.ending is not Ending.MEASURED:
+        if outcome.case.total == 1 and outcome.ending is not Ending.MEASURED:
             program = shlex.join(request.programs[outcome.case.copies.index(1)])
             raise WorkerError(f"{program!r} fails alone, so there is nothing to compare: {outcome.reason}")
 
@@ -92,14 +97,16 @@ def _compare(
     ended = ""
     if monitor.simulated:
         say("The GPU is simulated: copies, limits and clean-up are real, times are not.")
+    say(_estimate(request))
     try:
-        while (following := next_run(request.plan, outcomes)) is not None:
-            repeat, case = following
-            say(f"repeat {repeat + 1}: {counted(case)}, {case.mode.value}")
-            outcomes.append(outcome := runner.run_case(case, repeat))
+        while (next_case := following(request.plan, outcomes)) is not None:
+            repeat, case = next_case
+            say(f"repeat {repeat + 1}: {counted(case)}, {titled(case) if case.way else case.mode.value}")
+            rate = offered_rate(request.plan.protect, outcomes)
+            outcomes.append(outcome := runner.run_case(case, repeat, rate))
             for note in news(outcome.notes, said):
                 say(f"note: {note}")
-            events.emit("run", mode=case.mode.value, copies=list(case.copies), repeat=repeat,
+            events.emit("run", **case_json(case), repeat=repeat,
                         ending=outcome.ending.value, rates=[window.rates for window in outcome.windows],
                         timed=record.timed)  # fmt: skip
     except Exception as error:
@@ -110,6 +117,15 @@ def _compare(
     return outcomes
 
 
+def _estimate(request: CompareRequest) -> str:
+    runs = request.plan.repeats * sum(map(len, request.plan.stages()))
+    times = request.times
+    if times.window is None:
+        return f"up to {runs} runs of the program, each to its end"
+    each = times.warmup + times.windows * times.window
+    return f"up to {runs} runs: about {runs * each:.0f} s, and the program's start each time"
+
+
 def _write(comparison: Comparison, outputs: Outputs, events: JsonLines) -> None:
     if outputs.json is not None:
         write_json(outputs.json, comparison)
@@ -117,7 +133,7 @@ def _write(comparison: Comparison, outputs: Outputs, events: JsonLines) -> None:
         return
     verdict = comparison.verdict
     events.emit("verdict", answer=verdict.answer.value, sentence=verdict.sentence, share=comparison.share,
-                timed=comparison.record.timed)  # fmt: skip
+                **comparison.pods_json, timed=comparison.record.timed)  # fmt: skip
     say(comparison.as_text())
     if outputs.picture is not None:
         _draw(comparison, outputs.picture)
@@ -131,6 +147,6 @@ def _draw(comparison: Comparison, path: Path) -> None:
         return
     figure = draw(comparison)
     if figure is None:
-        say("no picture: there is no time to draw")
+        say("no picture: there is no curve over numbers of copies to draw, or no time")
         return
     save(figure, path)

@@ -5,18 +5,20 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpushare.kubectl.rules.trial.apply import check_share_name
 from gpushare.kubectl.rules.trial.cases import BARE, TrialMode, TrialPlan
 from gpushare.kubectl.rules.trial.options import (
     RunTimes,
     add_figures,
     add_plan,
+    add_protect,
     add_times,
     figures_of,
     plan_of,
+    terms_of,
     times_of,
 )
 from gpushare.kubectl.rules.trial.printed import PrintedFigures
-from gpushare.kubectl.rules.trial.verdict import check_share_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another program, in quotes: one copy of each beside each other, in place of copies of one; may be given "
         "several times",
     )  # fmt: skip
+    add_protect(what, "COMMAND", "COMMAND")
     what.add_argument(
         "--modes",
         nargs="+",
         choices=[mode.value for mode in BARE],
-        default=[mode.value for mode in BARE],
         metavar="MODE",
         help=f"{', '.join(BARE)}; default: all",
     )
@@ -69,13 +71,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def request_of(arguments: argparse.Namespace) -> CompareRequest:
     """Raises ValueError naming the option that is out of bounds, with its value."""
-    if not arguments.program:
-        raise ValueError("COMMAND: name the program to compare, after --")
-    programs = [tuple(arguments.program)]
-    modes = [TrialMode(name) for name in dict.fromkeys(arguments.modes)]
-    plan = plan_of(arguments, modes, 1 + len(arguments.beside))
-    programs += map(_words, arguments.beside)
-    cap = arguments.threads
+    protect, cap = terms_of(arguments, bool(arguments.program)), arguments.threads
+    if protect is not None:
+        for option, value in (("--modes", arguments.modes), ("--threads", cap)):
+            if value is not None:
+                raise ValueError(f"{option}: --protect runs the job under MPS, and searches its percentage")
+        programs, modes = [_words("--protect", arguments.protect)], [TrialMode.MPS]
+    elif arguments.program:
+        programs, modes = (
+            [tuple(arguments.program)],
+            [TrialMode(name) for name in dict.fromkeys(arguments.modes or BARE)],
+        )
+    else:
+        raise ValueError("COMMAND: name the program to compare, after --, or a service by --protect")
+    plan = plan_of(arguments, modes, 1 + len(arguments.beside), protect)
+    programs += [_words("--beside", text) for text in arguments.beside]
     if cap is not None and not 1 <= cap <= 100:
         raise ValueError(f"--threads {cap:g}: a percentage from 1 to 100")
     check_share_name("--share-name", arguments.share_name)
@@ -90,11 +100,11 @@ def request_of(arguments: argparse.Namespace) -> CompareRequest:
     )
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _words(option: str, text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
-        raise ValueError(f"--beside {text!r}: {error}") from None
+        raise ValueError(f"{option} {text!r}: {error}") from None
     if not words:
-        raise ValueError("--beside: name a program")
+        raise ValueError(f"{option}: name a program")
     return words

@@ -17,14 +17,21 @@ from gpushare.kubectl.rules.trial.printed import (
     note_of_ends,
     note_of_latency,
 )
+from gpushare.kubectl.rules.trial.protect import RATE_VARIABLE
 from gpushare_workload.compare.options import CompareRequest
-from gpushare_workload.events import WrongError
+from gpushare_workload.events import WrongError, say
 from gpushare_workload.gpus.monitor import GpuMonitor
 from gpushare_workload.gpus.utilisation import GpuSampler
 from gpushare_workload.mps.daemon import OwnDaemon
 from gpushare_workload.mps.listed import lasting, without_strangers, wrong_copies
+from gpushare_workload.mps.modes import limited
 from gpushare_workload.processes.copies import Copy, CopyGroup
 from gpushare_workload.processes.stopping import Stop
+
+SEEN_SECONDS = 2.0
+"""The memory of a program that used the GPU was seen by then, however briefly it had a context."""
+WAITING_SECONDS = 15.0
+"""Time between two lines that say for what a case waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +43,29 @@ class CaseRunner:
     monitor: GpuMonitor
     stop: Stop
 
-    def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
-        """Raises StoppedError, ControlError, WrongError for copies in another mode, ValueError for no such program."""
+    def run_case(self, case: TrialCase, repeat: int, rate: float | None = None) -> CaseOutcome:
+        """`rate`: what the first program is to be asked; None: nothing is said. Raises StoppedError, ControlError,
+        WrongError for copies in another mode, ValueError for no such program.
+        """
         sampler = GpuSampler.of(self.monitor)
-        threads = self._threads(case)
+        began, threads = time.monotonic(), self._threads(case)
         with self.daemon.ready_for(threads) as environment, CopyGroup(self.request.printed, self.stop) as group:
             for program, count in enumerate(case.copies):
                 for _ in range(count):
-                    group.start(program, self.request.programs[program], {**os.environ, **environment})
+                    own = _own_variables(case, program, rate)
+                    group.start(program, self.request.programs[program], {**os.environ, **environment, **own})
             try:
                 windows, notes = self._measure(case, group, sampler)
             except CaseEnded as ended:
                 return CaseOutcome(case, repeat, ended.ending, reason=str(ended))
             except NoFiguresError as error:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
-        if sampler.memory_mib is None and not self.monitor.simulated:
-            notes = (*notes, "the GPU's memory did not change: does the program use the GPU?")
         if missing := note_of_latency(self.request.printed, windows):
             notes = (*notes, missing)
-        return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", sampler.busy_percent, sampler.memory_mib, notes)
+        memory = sampler.memory_mib
+        unseen = False if time.monotonic() - began >= SEEN_SECONDS else None
+        used = True if memory is not None else unseen
+        return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", sampler.busy_percent, memory, notes, used)
 
     def _threads(self, case: TrialCase) -> float | None:
         """Percent of the SMs of each copy; None without MPS."""
@@ -68,11 +79,15 @@ class CaseRunner:
         times = self.request.times
         if times.window is None:
             return self._to_the_end(case, group, sampler)
-        began = time.monotonic()
+        began = said = time.monotonic()
 
         def often() -> None:
+            nonlocal said
             sampler.sample(within_window=False)
             _raise_for_ended(group, case)
+            if time.monotonic() - said >= WAITING_SECONDS:
+                said = time.monotonic()
+                say(_waiting(group, said - began, times.start))
 
         if not group.pump(began + times.start, lambda: all(_started(copy) for copy in group.copies), often):
             silent = [copy for copy in group.copies if not _started(copy)]
@@ -139,8 +154,25 @@ class CaseRunner:
             raise WrongError(wrong)
 
 
+def _own_variables(case: TrialCase, program: int, rate: float | None) -> dict[str, str]:
+    """The rate of a service, and the cap of the job beside it."""
+    if program == 0:
+        asked = rate if case.mode is not TrialMode.CAPACITY else None
+        return {} if asked is None else {RATE_VARIABLE: f"{asked:.6g}"}
+    return limited(case.way.percent) if case.way else {}
+
+
 def _started(copy: Copy) -> bool:
     return any(line.rates for line in copy.lines)
+
+
+def _waiting(group: CopyGroup, seconds: float, longest: float) -> str:
+    silent = [copy for copy in group.copies if not _started(copy)]
+    last = silent[0].tail[-1] if silent and silent[0].tail else "(it printed nothing)"
+    return (
+        f"after {seconds:.0f} s {len(silent)} of {len(group.copies)} copies have printed no figure; waiting up to "
+        f"{longest:g} s (--start-timeout); copy {silent[0].number if silent else 0} printed last: {last}"
+    )
 
 
 def _raise_for_ended(group: CopyGroup, case: TrialCase) -> None:
@@ -153,7 +185,7 @@ def _failed(copy: Copy, case: TrialCase) -> CaseEnded:
     seconds, code = (copy.ended or time.monotonic()) - copy.began, copy.code or 0
     who = "the program" if case.total == 1 else f"copy {copy.number} of {case.total}"
     how = f"was ended by signal {-code}" if code < 0 else f"exited with code {code}"
-    return ended_early(who, f"{how} after {seconds:.1f} s", code, copy.last_lines())
+    return ended_early(who, f"{how} after {seconds:.1f} s", code, copy.last_lines(), figures=bool(copy.lines))
 
 
 def _window(case: TrialCase, group: CopyGroup, figures: list[CopyFigures]) -> WindowFigures:

@@ -2,13 +2,23 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpushare.kubectl.rules.trial.apply import (
+    THREADS,
+    annotations_of,
+    as_yaml,
+    pod_of,
+    share_beside,
+    share_of,
+    template_of,
+)
+from gpushare.kubectl.rules.trial.protect import JobWay
 from gpushare.kubectl.rules.trial.records import TrialRecord
 from gpushare.kubectl.rules.trial.rows import TrialRow, table_of
-from gpushare.kubectl.rules.trial.verdict import TrialVerdict, share_of
+from gpushare.kubectl.rules.trial.verdict import TrialVerdict
 from gpushare_workload.events import without_folders
 
 SIMULATED = " (simulated)"
@@ -33,12 +43,33 @@ class Comparison:
     @property
     def share(self) -> dict[str, Any] | None:
         """The GpuShare to apply, or None."""
-        gpu = self.record.environment.get("gpu", {})
-        product = str(gpu.get("product", "")).removesuffix(SIMULATED)
-        return share_of(self.verdict, self.rows, self.share_name, product, gpu.get("memory_mib"), self.record.cap)
+        gpu, best = self.record.environment.get("gpu", {}), self.verdict.best
+        product, memory = str(gpu.get("product", "")).removesuffix(SIMULATED), gpu.get("memory_mib")
+        if self.record.plan.protect is not None:
+            way = best.case.way if best is not None else None
+            return None if way is None else share_beside(way, self.rows, self.share_name, product, memory)
+        return share_of(self.verdict, self.rows, self.share_name, product, memory, self.record.cap)
+
+    @property
+    def pods(self) -> list[dict[str, Any]]:
+        """Of a service and the job beside it, for that share; empty without one."""
+        share, best = self.share, self.verdict.best
+        way = best.case.way if best is not None else None
+        if share is None or way is None:
+            return []
+        named = zip(("service", "job"), self.record.programs, strict=True)
+        return [
+            pod_of(name, template_of(name, program), name, self.share_name, _annotations(way, name == "service"))
+            for name, program in named
+        ]
+
+    @property
+    def pods_json(self) -> dict[str, Any]:
+        """The field with the pods; none in a comparison of copies."""
+        return {"pods": self.pods} if self.record.plan.protect is not None else {}
 
     def as_json(self) -> dict[str, Any]:
-        return self.record.as_json() | {"share": self.share}
+        return self.record.as_json() | {"share": self.share} | self.pods_json
 
     def as_text(self) -> str:
         """The table, what was left out, the verdict, and the share as YAML."""
@@ -48,7 +79,7 @@ class Comparison:
         parts += [f"This comparison is not complete: {record.ended}"] if record.ended else []
         parts.append(record.verdict.sentence)
         if (share := self.share) is not None:
-            parts.append(f"{APPLY}\n" + "\n".join(yaml_lines(share)))
+            parts.append(f"{APPLY}\n{as_yaml([share, *self.pods])}")
         return "\n".join(parts)
 
 
@@ -63,22 +94,10 @@ def read(text: str) -> Comparison:
         raise ValueError(f"not a whole comparison: {type(error).__name__} {error}") from error
 
 
-def yaml_lines(value: Mapping[str, Any], indent: int = 0) -> list[str]:
-    """YAML of mappings, strings, whole numbers and lists of strings: all that a GpuShare here consists of."""
-    lines: list[str] = []
-    for key, item in value.items():
-        begin = " " * indent + f"{key}:"
-        if isinstance(item, Mapping):
-            lines += [begin, *yaml_lines(item, indent + 2)]
-        elif isinstance(item, Sequence) and not isinstance(item, str):
-            lines.append(f"{begin} [{', '.join(_quoted(text) for text in item)}]")
-        else:
-            lines.append(f"{begin} {item}")
-    return lines
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _annotations(way: JobWay, service: bool) -> dict[str, str]:
+    """A service beside a capped job names the whole GPU's threads, since the share's default is the cap."""
+    whole = {THREADS: "100"} if service and not way.best_effort and way.percent < 100 else {}
+    return annotations_of(way, service, classes=way.best_effort) | whole
 
 
 def titled(programs: Sequence[Sequence[str]], most: int = 90) -> str:

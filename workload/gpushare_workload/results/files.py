@@ -92,7 +92,8 @@ def read(paths: Iterable[Path]) -> Collected:
                     documents.append(Document.from_json(value))
                     timed.add(not documents[-1].simulated)
                 elif parse is not None:
-                    lines.append(_line(parse, value))
+                    parsed = _line(parse, value)
+                    lines += [parsed] if parsed is not None else []
                     timed.add(bool(value["timed"]))
                 else:
                     continue
@@ -129,7 +130,10 @@ def _repeats(value: Mapping[str, Any]) -> int | None:
     return int(value["repeats"]) if "repeats" in value else None
 
 
-def _pair(value: Mapping[str, Any]) -> Pair:
+def _pair(value: Mapping[str, Any]) -> Pair | None:
+    """None of one that no GPU ran: it has no figure of speed."""
+    if value["combined"] is None:
+        return None
     return Pair(
         _setting(value),
         tuple(value["kinds"]),

@@ -24,6 +24,8 @@ SCENARIOS = {
     "depart": f"{_ISOLATION}.depart",
 }
 """Modules by their paths: a process imports the scenario that it runs, and no other."""
+BY_TORCH = frozenset({"ddp"})
+"""Scenarios in which PyTorch computes, whatever the backend."""
 
 
 def scenario(name: str) -> Any:

@@ -8,6 +8,11 @@ from gpushare.kubectl.rules.trial.spread import Spread
 DIGITS = 4
 
 
+def ratio(name: str, ratios: Sequence[float], digits: int, timed: bool) -> dict[str, float | None]:
+    """The fields of a ratio of times or rates. None where there is none, or where no time is a GPU's."""
+    return {**Spread.of(ratios).rounded(name, digits)} if timed and ratios else {name: None}
+
+
 def summarised(repeats: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The figures of the last repeat, with the median over all repeats in the place of each float.
 

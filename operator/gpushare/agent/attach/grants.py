@@ -131,7 +131,10 @@ def _granted_pod(uid: str, pod: Pod, holders: PartHolders, share: ShareName, uui
 
 
 def _ended_for_good(pod: Pod) -> Iterator[str]:
-    """The names of containers that ended and that the kubelet does not start again in this sandbox."""
+    """The names of containers that ended and that the kubelet does not start again in this sandbox. In one made anew it
+    starts init containers again; until the pod's status shows that, a process of one counts as the only container left,
+    within that one's grant.
+    """
     spec = pod.get("spec") or {}
     restarts = {str(container["name"]): _restart_policy(container, spec) for container in spec.get("containers") or ()}
     restarts |= {str(container["name"]): "OnFailure" for container in _ordinary_init_containers(pod)}

@@ -6,6 +6,7 @@ client's class and launches. The program is the preStop hook of containers (`nat
 Guarantees: each version has a directory of its own, named by its content, and a file that a container may have mounted
 is never changed. A version of the libraries goes once no CDI spec names it; a container that has it mounted keeps it
 all the same. The program's versions stay, of 2 KB each: without CDI the kubelet mounts them again from its own record.
+Nobody gets a lease on one (`readers`).
 """
 
 import hashlib
@@ -14,8 +15,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gpushare.agent.gpus.container_labels import Label, open_to_containers
+from gpushare.agent.gpus.readers import Readers
 from gpushare.mps.files import write_bytes
-from gpushare.process.bounded_read import read_bytes, read_start
+from gpushare.process.bounded_read import read_bytes
 
 Fronts = Mapping[str, str]
 """SONAME of a driver's library -> path on the node of what lies in front of it."""
@@ -25,7 +27,6 @@ CUDA, NVML = SONAMES = ("libcuda.so.1", "libnvidia-ml.so.1")
 CLASSES = "libcuda-classes.so.1"
 """The file of the front of libcuda.so.1 that launches pass, in the place of the one that none passes. It shows the
 grant as well, where that is asked for."""
-
 
 PROGRAM = "pre-stop"
 
@@ -37,6 +38,7 @@ class PreStopProgram:
         self._source = source / PROGRAM
         self._directory = directory
         self._label = label
+        self._readers = Readers()
         self._delivered: Path | None = None
 
     def delivered(self) -> str | None:
@@ -50,8 +52,10 @@ class PreStopProgram:
             version.mkdir(mode=0o755, parents=True, exist_ok=True)
             self._label(version)
             path = version / PROGRAM
-            if not path.is_file() or read_start(path, len(content) + 1) != content:
+            if _is_torn(path, content):
+                self._readers.close(version)
                 write_bytes(path, content, mode=0o755)
+            self._readers.open_all(self._directory)
             self._delivered = path
         return str(self._delivered)
 
@@ -63,6 +67,7 @@ class FrontLibraries:
         self._label = label
         self._source = source
         self._directory = directory
+        self._readers = Readers()
         self._delivered: dict[str, str] = {}
 
     def delivered(self, *, shows_grant: bool, has_classes: bool) -> Fronts:
@@ -80,6 +85,7 @@ class FrontLibraries:
         if self._directory.is_dir():
             for version in self._directory.iterdir():
                 if version.name not in specs:
+                    self._readers.close(version)
                     shutil.rmtree(version)
 
     def _deliver(self, wanted: Collection[str]) -> dict[str, str]:
@@ -91,8 +97,15 @@ class FrontLibraries:
         version.mkdir(mode=0o755, parents=True, exist_ok=True)
         self._label(version)
         for name, content in contents.items():
-            path = version / name
-            # A power cut may have left less of a file than was written.
-            if not path.is_file() or read_start(path, len(content) + 1) != content:
-                write_bytes(path, content, mode=0o644)
+            if _is_torn(version / name, content):
+                self._readers.close(version)
+                write_bytes(version / name, content, mode=0o644)
+        self._readers.open_all(self._directory)
         return {name: str(version / name) for name in contents}
+
+
+def _is_torn(path: Path, content: bytes) -> bool:
+    """Whether there is less of the file than was written, as a power cut may leave it. It is not opened, which takes as
+    long as a lease of somebody's on it.
+    """
+    return not path.is_file() or path.stat().st_size != len(content)

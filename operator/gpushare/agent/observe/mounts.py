@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpushare.agent.gpus.fronts import CLASSES
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
 from gpushare.agent.process import processes
 from gpushare.agent.process.namespaces import read_mount_depth
@@ -34,8 +35,8 @@ MiB and 50 s of its time.
 """
 CONTAINER_SECONDS = 0.5
 """The time for all processes of one container."""
-BEHIND_A_FRONT = f"{names.FRONT_PREFIX}libcuda.so.1"
-"""The driver's library, where a front of ours has its name."""
+DELETED = b"//deleted"
+"""What the kernel appends to the root of a mount whose file was removed since."""
 MAX_PROCESSES = 8
 """The processes of a container that are looked at, the oldest first."""
 
@@ -114,16 +115,27 @@ def scan(mountinfo: Iterable[bytes], path: str) -> tuple[bool, bool]:
     return False, rooted
 
 
-def sees_library(pid: int, proc: Path) -> bool:
-    """Whether a process sees the driver's library beside a front of ours, so that its container was started with one.
-    In doubt it does not.
+def sees_class_library(pid: int, proc: Path) -> bool:
+    """Whether a process sees the front library by which a client has a class, so that its container was started with
+    it. The other front of the driver's library, which shows the grant, has the same name in the container. In doubt it
+    does not.
     """
-    ending = f"/{BEHIND_A_FRONT}".encode()
+    ending = f"/{CLASSES}".encode()
     try:
         mountinfo = lines(proc / str(pid) / "mountinfo", MAX_MOUNTINFO_BYTES)
-        return any(fields[4].endswith(ending) for line in mountinfo if len(fields := line.split(b" ", 5)) > 5)
+        return any(
+            fields[3].removesuffix(DELETED).endswith(ending)
+            for line in mountinfo
+            if len(fields := line.split(b" ", 5)) > 5
+        )
     except OSError:
         return False
+
+
+def lacking_class_library(silent: Iterable[processes.Identity], proc: Path) -> frozenset[processes.Identity]:
+    """Those of which it is not known that they see it; all of them share the time of one container. Blocks."""
+    with reading_until(time.monotonic() + CONTAINER_SECONDS):
+        return frozenset(process for process in silent if not sees_class_library(process[0], proc))
 
 
 def start_of(seen: Sequence[SeenMounts], own_users: bool, others_mounted: bool) -> Start:

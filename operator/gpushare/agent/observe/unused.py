@@ -61,7 +61,7 @@ class UnusedParts:
 
     def __init__(self, before: Sequence[UnusedPart], now: datetime) -> None:
         """`before`: what the API holds, of an earlier agent. `now`: when this one begins."""
-        self.found: tuple[Unused, ...] = ()
+        self.longest_first: tuple[Unused, ...] = ()
         """The parts without a client, the longest first."""
         self._before = {(item.uuid, item.share, item.namespace, item.pod, item.container): item for item in before}
         self._began = now
@@ -70,7 +70,7 @@ class UnusedParts:
 
     def update(self, readings: Mapping[Uuid, Reading], parts: Iterable[RunningPart], now: datetime) -> None:
         """`readings`: the latest of each GPU. `parts`: those of all containers that run now."""
-        before = {item.part for item in self.found}
+        before = {item.part for item in self.longest_first}
         since: dict[RunningPart, datetime] = {}
         unused = []
         for part in parts:
@@ -79,11 +79,11 @@ class UnusedParts:
             if used is False or (used is None and part in before):
                 unused.append(Unused(part, since[part]))
         self._since = since
-        self.found = tuple(sorted(unused, key=lambda item: (item.since, item.part.container, item.part.uuid)))
+        self.longest_first = tuple(sorted(unused, key=lambda item: (item.since, item.part.container, item.part.uuid)))
 
     def published(self, now: datetime) -> list[UnusedPart]:
         """The parts that have lasted without a client, for the node's status."""
-        lasting = [item for item in self.found if now - item.since >= PUBLISHED_AFTER]
+        lasting = [item for item in self.longest_first if now - item.since >= PUBLISHED_AFTER]
         return [_published(item) for item in lasting[:MAX_UNUSED]]
 
     def _first(self, part: RunningPart) -> datetime:

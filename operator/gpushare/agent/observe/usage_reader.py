@@ -17,8 +17,8 @@ from gpushare.agent.observe.mounts import (
     ContainerProcess,
     MountChecker,
     SlotContainer,
+    lacking_class_library,
     running_containers,
-    sees_library,
 )
 from gpushare.agent.observe.usage import ClaimedGpu, ListedClients, ListedProcess, Reading, reading
 from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
@@ -168,15 +168,16 @@ class UsageReader:
     def _read_served(self, views: Mapping[Uuid, GpuView], taken: Mapping[Uuid, TakenGpu]) -> dict[Uuid, ListedClients]:
         """Blocks. Whom the MPS servers list, as far as that is known."""
         served = {}
+        silent = (item for gpu in taken.values() if gpu.served is not None for item in gpu.served.without_pages)
+        lacking = lacking_class_library(silent, self._proc)
         for uuid, gpu in taken.items():
             if gpu.served is not None:
                 seen = {process.pid for process in views[uuid].processes.mps_clients}
                 named = [self._named(uuid, pid) for pid in gpu.served.contexts if pid not in seen]
-                lacking = (item for item in gpu.served.without_pages if not sees_library(item[0], self._proc))
                 served[uuid] = replace(
                     gpu.served,
                     named=tuple(item for item in named if item is not None),
-                    without_library=frozenset(lacking),
+                    without_library=gpu.served.without_pages & lacking,
                 )
         return served
 

@@ -1,7 +1,7 @@
 """The agent's gauges, and the counters of supervisors: GPUs, slots, MPS daemons, and who uses how much. Pure.
 
 Labels: `uuid` is the GPU's NVML UUID; `namespace`, `pod` and `container` are Kubernetes names and the only labels that
-a tenant chooses.
+a tenant chooses; `protected` has two of them.
 
 Guarantees: the number of series is bounded: at most 32 GPUs on a node, and on each of them as many containers as the
 driver takes MPS contexts (48, or 60 from driver 590).
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.activity import ContainerActivity
 from gpushare.agent.observe.borrowing import Shortage, borrowings
+from gpushare.agent.observe.charges import Account
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading
 from gpushare.agent.reconcile.decision import GpuDecision
@@ -194,16 +195,23 @@ UNUSED = Family(
     "Time since which the container has held a part of the GPU without a client on it; no series while it has one.",
     CONTAINER,
 )
+CHARGED = Family(
+    "gpushare_charged_gpu_seconds",
+    "GPU time charged to the namespace for the parts of the GPU that its containers hold (docs/chargeback.md); of "
+    "`__idle__`: what nobody holds.",
+    ("namespace", "share", "uuid", "product"),
+    "counter",
+)
 NVML_UP = Family("gpushare_nvml_up", "1 if NVML answered the last time, else 0.")
 KUBELET_UP = Family("gpushare_kubelet_up", "1 if the kubelet's last list of held slots came and was plausible, else 0.")
 KUBELET_AGE = Family("gpushare_kubelet_reading_age_seconds", "Seconds since the last plausible reading of the kubelet.")
 
 FAMILIES = (
-    GPU_INFO, GPU_MEMORY, GPU_FREE, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD,
-    PLACES, PLACES_USED, PLACES_WAITING, PLACE_WAITS, CLIENTS, BYPASSING, READY, REASON, RESTARTS, BROKER_RESTARTS,
-    ABANDONED, FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT, SHORT,
-    OBSERVATION_AGE, USED, GRANTED, LIMIT, BORROWED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED,
-    UNUSED, ACTIVE, LAUNCHES, LAST_LAUNCH, LONGEST, GAVE_WAY, NVML_UP, KUBELET_UP, KUBELET_AGE,
+    GPU_INFO, GPU_MEMORY, GPU_FREE, GPU_LOST, GPU_AGE, GPU_UTILIZATION, CLIENT_CEILING, SLOTS, OFFERED, HELD, PLACES,
+    PLACES_USED, PLACES_WAITING, PLACE_WAITS, CLIENTS, BYPASSING, READY, REASON, RESTARTS, BROKER_RESTARTS, ABANDONED,
+    FAULTS, FAULTED, SERVERS_LOST, CONTEXTS, FINDINGS, THREAD_LIMIT, MEMORY_LIMIT, SHORT, OBSERVATION_AGE, USED,
+    GRANTED, LIMIT, BORROWED, THREADS, PROCESSES, PROCESSES_GRANTED, ATTACHED, LAST_ATTACHED, UNUSED, CHARGED, ACTIVE,
+    LAUNCHES, LAST_LAUNCH, LONGEST, GAVE_WAY, NVML_UP, KUBELET_UP, KUBELET_AGE,
 )  # fmt: skip
 
 
@@ -234,6 +242,8 @@ class NodeSnapshot:
     """Of the containers with a class."""
     brokers: Mapping[Uuid, BrokerState | None] = field(default_factory=dict)
     """broker.json of the GPUs taken; None: the broker has written none."""
+    charged: Mapping[Account, float] = field(default_factory=dict)
+    """GPU-seconds."""
 
 
 WITHOUT_DRIVER = NodeSnapshot(0.0, False, {}, None, {}, {}, {}, {}, (), {}, "waiting for the NVIDIA driver", "", None)
@@ -264,6 +274,8 @@ def samples(snapshot: NodeSnapshot) -> Iterator[Sample]:
         yield from _active(activity, snapshot.now)
     for part, seconds in snapshot.unused.items():
         yield UNUSED.of(seconds, *part.container, part.share, part.uuid)
+    for account, seconds in snapshot.charged.items():
+        yield CHARGED.of(seconds, account.namespace, account.share, account.uuid, account.product)
 
 
 def _gpu(view: GpuView, snapshot: NodeSnapshot) -> Iterator[Sample]:

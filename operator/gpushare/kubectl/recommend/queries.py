@@ -14,6 +14,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.api.quantity import MIB
 from gpushare.kubectl.recommend.prometheus import PrometheusSeries
 from gpushare.kubectl.rules.recommend.history import (
+    ActivityPast,
     ContainerPast,
     FaultSeen,
     GpuPast,
@@ -74,6 +75,7 @@ def questions(share: GpuShare, window: int) -> dict[str, str]:
     full = f"({held}) >= {now}"
     used = f"gpushare_container_memory_used_bytes{of}"
     granted = f"gpushare_container_memory_granted_bytes{of}"
+    active = f"gpushare_container_active_seconds_total{of}"
     threads = f"{each} (max_over_time(gpushare_container_threads_granted_ratio{of}[{step}s]))"
     processes = f"{each} (max_over_time(gpushare_container_processes{of}[{step}s]))"
     having_default = f"count({each} ({granted}) == {default})"
@@ -95,6 +97,10 @@ def questions(share: GpuShare, window: int) -> dict[str, str]:
         "used_p95": f"{each} (quantile_over_time(0.95, {used}[{window}s]))",
         "used_samples": steps("count_over_time", f"{each} ({used})"),
         "granted": f"{each} (max_over_time({granted}[{window}s]))",
+        "class": f"max by ({', '.join((*CONTAINER, 'class'))}) ({active})",
+        "active": f"sum by ({', '.join(CONTAINER)}) (increase({active}[{window}s]))",
+        "launched": f"sum by ({', '.join(CONTAINER)}) (increase(gpushare_container_launches_total{of}[{window}s]))",
+        "active_samples": steps("count_over_time", f"{each} ({active})"),
     }
 
 
@@ -145,13 +151,14 @@ def history_of(
             for uuid, gpu in gpus.items()
             if gpu.share == share.name
         ],
-        containers=_containers(answers, gpus),
+        containers=_containers(answers, gpus, step_of(window)),
         faults=_faults(faults, gpus),
     )
 
 
-def _containers(answers: Answers, gpus: Mapping[Uuid, KnownGpu]) -> list[ContainerPast]:
+def _containers(answers: Answers, gpus: Mapping[Uuid, KnownGpu], step: int) -> list[ContainerPast]:
     p95, samples, granted = (_by(CONTAINER, answers[name]) for name in ("used_p95", "used_samples", "granted"))
+    activity = _activity(answers, step)
     return [
         ContainerPast(
             *(where[0], where[1], where[2], where[3]),
@@ -159,10 +166,24 @@ def _containers(answers: Answers, gpus: Mapping[Uuid, KnownGpu]) -> list[Contain
             memory_most=_mib(most) or 0,
             memory_p95=_mib(p95.get(where)) or 0,
             granted=_mib(granted.get(where)),
+            activity=activity.get(where),
         )
         for where, most in _by(CONTAINER, answers["used_most"]).items()
         if where[-1] in gpus
     ]
+
+
+def _activity(answers: Answers, step: int) -> dict[tuple[str, ...], ActivityPast]:
+    """Of the containers with a class that are there now."""
+    active, launched, samples = (_by(CONTAINER, answers[name]) for name in ("active", "launched", "active_samples"))
+    activity: dict[tuple[str, ...], ActivityPast] = {}
+    for line in answers["class"]:
+        where = tuple(line.labels.get(label, "") for label in CONTAINER)
+        if count := int(samples.get(where, 0)):
+            part = min(1.0, active.get(where, 0.0) / (count * step))
+            launches = math.ceil(launched.get(where, 0.0))
+            activity[where] = ActivityPast(line.labels.get("class", ""), part, launches, count)
+    return activity
 
 
 def _faults(series: Sequence[PrometheusSeries], gpus: Mapping[Uuid, KnownGpu]) -> list[FaultSeen]:

@@ -1,4 +1,5 @@
-"""`kubectl gpushare trial`: runs copies of a Job or Pod in slots of a share, and says whether sharing pays.
+"""`kubectl gpushare trial`: runs copies of a Job or Pod in slots of a share, and says whether sharing pays; or what may
+run beside a service so that it keeps its latency.
 
 One copy alone, then several beside each other on the share's GPU, the user's own images unchanged; of several programs,
 each of them alone, then all. The rate is read from their logs. Whatever happens, what the trial made is deleted;
@@ -16,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpushare.api.client_class import ClientClass
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, KubeError, Object
 from gpushare.kubectl import options
@@ -25,11 +27,23 @@ from gpushare.kubectl.output.report import Column, Report, Sentences, Table
 from gpushare.kubectl.output.table import plain_lines
 from gpushare.kubectl.rules.recommend.advice import client_patch, patch_command
 from gpushare.kubectl.rules.recommend.memory import least_memory, memory_patch
-from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialCase, TrialMode, TrialPlan, counted, news, next_run
-from gpushare.kubectl.rules.trial.options import add_figures, add_plan, add_times, figures_of, plan_of, times_of
+from gpushare.kubectl.rules.trial.apply import annotations_of, as_yaml, memory_for, pod_of, with_class
+from gpushare.kubectl.rules.trial.cases import CaseOutcome, TrialCase, TrialMode, TrialPlan, counted, news
+from gpushare.kubectl.rules.trial.options import (
+    add_figures,
+    add_plan,
+    add_protect,
+    add_times,
+    figures_of,
+    plan_of,
+    terms_of,
+    times_of,
+)
+from gpushare.kubectl.rules.trial.protect import ProtectTerms
 from gpushare.kubectl.rules.trial.records import TrialRecord
 from gpushare.kubectl.rules.trial.rows import HEAD, TrialRow, cells_of
-from gpushare.kubectl.rules.trial.verdict import TrialVerdict, memory_for
+from gpushare.kubectl.rules.trial.search import following, offered_rate
+from gpushare.kubectl.rules.trial.verdict import TrialVerdict
 from gpushare.kubectl.trial.manifest import (
     LARGEST_MANIFEST,
     ManifestError,
@@ -53,9 +67,8 @@ SHOWN = ("copies", "per second", "× alone", "each copy", "p50 ms", "p99 ms", "G
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-f", "--filename", required=True, metavar="FILE", help="YAML file with one Job or Pod; - for standard input"
-    )
+    parser.add_argument("-f", "--filename", metavar="FILE", help="YAML file with one Job or Pod; - for standard input")
+    add_protect(parser, "FILE", "-f")
     parser.add_argument(
         "--beside",
         metavar="FILE",
@@ -100,8 +113,11 @@ def share_for(cluster: Cluster, name: str, copies: int, seconds: float = FREED_S
 def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     """Raises WrongInputError for a file, a share or an option that cannot be used."""
     try:
-        plan = plan_of(args, [TrialMode.SLOTS], 1 + len(args.beside))
-        programs = programs_of(args.filename, args.beside)
+        if args.filename is None and args.protect is None:
+            raise ValueError("-f: name the file of a Job or Pod, or a service's by --protect")
+        terms = terms_of(args, args.filename is not None)
+        plan = plan_of(args, [TrialMode.SLOTS], 1 + len(args.beside), terms)
+        programs = programs_of(args.filename, args.beside, args.protect)
         printed = figures_of(args)
         times = times_of(args, printed)
     except ValueError as error:
@@ -109,7 +125,11 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     (share,) = read(GpuShare, [share_for(cluster, args.share, plan.fewest)])
     timed = not any((node.get("status") or {}).get("simulated") for node in installed(cluster.items(GPU_NODES)))
     namespace = args.namespace or cluster.namespace().result()
-    request = TrialRequest(programs, args.share, namespace, secrets.token_hex(3), printed, times)
+    terms = bounded(terms, share) if terms else None
+    plan, classes = replace(plan, protect=terms), terms is not None and share.classes is not None
+    request = TrialRequest(
+        programs, args.share, namespace, secrets.token_hex(3), printed, times, classes, alone_classes(terms)
+    )
     for program in programs:
         if not asks_for_gpu(program.template):
             _tell(f"{program.name} asks for no GPU: its container {program.container} gets the slot")
@@ -118,7 +138,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         outcomes, ended, code = measured(plan, request, runner)
     names = [[program.name] for program in programs]
     record = TrialRecord(names, plan, times, outcomes, timed, {"share": share.name}, ended=ended)
-    report = report_of(record, share, options.connection_flags(args))
+    report = report_of(record, share, options.connection_flags(args), objects_of(record, request, share))
     return replace(report, code=code) if ended else report
 
 
@@ -127,10 +147,10 @@ def measured(plan: TrialPlan, request: TrialRequest, runner: ClusterRunner) -> t
     outcomes: list[CaseOutcome] = []
     said = set[str]()
     try:
-        while (following := next_run(plan, outcomes)) is not None:
-            repeat, case = following
-            _tell(f"repeat {repeat + 1}: {_counted(case, request)}")
-            outcomes.append(outcome := runner.run_case(case, repeat))
+        while (next_case := following(plan, outcomes)) is not None:
+            repeat, case = next_case
+            _tell(f"repeat {repeat + 1}: {_counted(case, request)}{f', the job {case.way}' if case.way else ''}")
+            outcomes.append(outcome := runner.run_case(case, repeat, offered_rate(plan.protect, outcomes)))
             for note in news((outcome.reason, *outcome.notes), said):
                 _tell(note)
     except KeyboardInterrupt:
@@ -151,11 +171,60 @@ def _tell(text: str) -> None:
     print(plain_lines(text), file=sys.stderr, flush=True)
 
 
-def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -> Report:
+def bounded(terms: ProtectTerms, share: GpuShare) -> ProtectTerms:
+    """The terms with the most that a job may have in this share, by class. WrongInputError: there is no way to try."""
+    classes = share.classes
+    allowed = classes.allowed if classes else [ClientClass.NORMAL]
+    both = ClientClass.PROTECTED in allowed and ClientClass.BEST_EFFORT in allowed
+    if ClientClass.NORMAL not in allowed and not both:
+        raise WrongInputError(
+            f"GpuShare {share.name} allows {', '.join(allowed)} alone (spec.clients.classes.allowed): a job runs "
+            "beside a service as Normal, or as BestEffort beside Protected"
+        )
+    return replace(
+        terms,
+        normal=share.clients.threads.max if ClientClass.NORMAL in allowed else 0,
+        best_effort=classes.best_effort.threads_beside_protected if classes and both else 0,
+    )
+
+
+def alone_classes(terms: ProtectTerms | None) -> tuple[ClientClass, ClientClass]:
+    """Of the service and of the job, while each runs alone: those of the ways that can be tried, the freest first."""
+    return (
+        ClientClass.PROTECTED if terms and terms.best_effort else ClientClass.NORMAL,
+        ClientClass.NORMAL if terms is None or terms.normal else ClientClass.BEST_EFFORT,
+    )
+
+
+def objects_of(record: TrialRecord, request: TrialRequest, share: GpuShare) -> list[Object]:
+    """The share and the two pods with which a service keeps its objective; empty where nothing follows. Pure."""
+    best = record.verdict.best
+    way = best.case.way if best is not None else None
+    if way is None:
+        return []
+    wire = share.wire()
+    kept = {key: wire[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": share.name}}
+    pods = [
+        pod_of(
+            f"{name}-{request.name}",
+            program.template,
+            program.container,
+            share.name,
+            annotations_of(way, name == "service", request.classes),
+        )
+        for name, program in zip(("service", "job"), request.programs, strict=True)
+    ]
+    return [with_class(kept, way, request.namespace), *pods]
+
+
+def report_of(
+    record: TrialRecord, share: GpuShare, flags: Sequence[str] = (), objects: Sequence[Object] = ()
+) -> Report:
     """The table, what was left out, the verdict, and the change of the share. Pure. Its code is 1 where a program does
-    not work alone. `flags`: of kubectl's connection.
+    not work alone. `flags`: of kubectl's connection. `objects`: to apply, in place of a change.
     """
-    rows, verdict, change = record.rows, record.verdict, change_of(record.verdict, record.rows, share)
+    rows, verdict = record.rows, record.verdict
+    change = change_of(verdict, rows, share) if record.plan.protect is None else None
     columns = [HEAD.index(name) for name in SHOWN]
     table = Table(
         [Column(name.upper()) for name in SHOWN],
@@ -165,9 +234,10 @@ def report_of(record: TrialRecord, share: GpuShare, flags: Sequence[str] = ()) -
     notes = [*ended, *_which(record), *record.stopped, *dict.fromkeys(note for row in rows for note in row.notes)]
     sentences = Sentences([*(("", note) for note in notes), ("", verdict.sentence)])
     apply = [] if change is None else [("to apply:", ""), ("", patch_command(share.name, change, flags))]
-    alone = (run for run in record.outcomes if run.case.mode is TrialMode.ALONE and run.repeat == 0)
+    apply += [("to apply:", ""), *(("", line) for line in as_yaml(objects).splitlines())] if objects else []
+    alone = (run for run in record.outcomes if run.case.total == 1 and run.repeat == 0)
     works = all(outcome.windows for outcome in alone)
-    data = record.as_json() | {"patch": change}
+    data = record.as_json() | ({"patch": change} if record.plan.protect is None else {"apply": list(objects)})
     return Report(data, [table, sentences, Sentences(apply, whole=True)], code=0 if works else 1)
 
 
@@ -193,16 +263,19 @@ def change_of(verdict: TrialVerdict, rows: Sequence[TrialRow], share: GpuShare) 
     return client_patch(**clients) if clients else None
 
 
-def programs_of(filename: str, beside: Sequence[str] = ()) -> tuple[TrialProgram, ...]:
+def programs_of(
+    filename: str | None, beside: Sequence[str] = (), protect: str | None = None
+) -> tuple[TrialProgram, ...]:
     """Each called after its file, or, where two files have one name, after its path. Raises ManifestError naming the
     option and its file.
     """
-    files = [filename, *beside]
+    first = filename if filename is not None else str(protect)
+    files = [first, *beside]
     if files.count("-") > 1:
         raise ManifestError("--beside -: standard input is that of another program too: give all but one as files")
     called = ["standard input" if name == "-" else Path(name).name for name in files]
     called = called if len(set(called)) == len(called) else files
-    options = ["--filename", *("--beside" for _ in beside)]
+    options = ["--protect" if filename is None else "--filename", *("--beside" for _ in beside)]
     return tuple(_program(*named) for named in zip(options, files, called, strict=True))
 
 
@@ -216,7 +289,7 @@ def _program(option: str, file: str, name: str) -> TrialProgram:
 
 def _counted(case: TrialCase, request: TrialRequest) -> str:
     """What runs, with the file of one of several programs."""
-    if case.mode is TrialMode.ALONE and (told := request.told(case.copies.index(1))):
+    if case.total == 1 and (told := request.told(case.copies.index(1))):
         return told
     return counted(case)
 

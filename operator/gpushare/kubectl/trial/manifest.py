@@ -4,12 +4,12 @@ Guarantees: image, command, volumes, annotations and everything else of the user
 whole GPU gives way to the slot, and what would start copies again is switched off.
 """
 
-from copy import deepcopy
 from typing import Any
 
 import yaml
 
 from gpushare.api import names
+from gpushare.kubectl.rules.trial.apply import WHOLE_GPU, is_gpu, with_slot
 from gpushare.kubectl.trial.pods import JOB_LABEL
 from gpushare.messages.wording import count_of
 
@@ -20,7 +20,6 @@ LABEL = f"{names.GROUP}/trial"
 LARGEST_MANIFEST = 1024 * 1024
 KEPT_SECONDS = 600
 """A Job that its trial could not delete is deleted by Kubernetes this long after its end."""
-WHOLE_GPU = "nvidia.com/gpu"
 OF_THE_JOB = {JOB_LABEL, "batch.kubernetes.io/controller-uid", "job-name", "controller-uid"}
 """Labels that the API server writes for each Job, and refuses with another's value."""
 
@@ -62,13 +61,13 @@ def container_of(template: Object) -> str:
         raise ManifestError("a container without a name")
     for container in containers:
         limits = (container.get("resources") or {}).get("limits") or {}
-        for resource in filter(_is_gpu, limits):
+        for resource in filter(is_gpu, limits):
             if str(limits[resource]) != "1":
                 asked = f"container {container['name']} asks for {resource}: {limits[resource]}"
                 raise ManifestError(f"{asked}, and a copy gets one slot: write 1")
     if len(containers) == 1:
         return str(containers[0]["name"])
-    with_gpu = [str(container["name"]) for container in containers if any(map(_is_gpu, _resources(container)))]
+    with_gpu = [str(container["name"]) for container in containers if any(map(is_gpu, _resources(container)))]
     if len(with_gpu) != 1:
         raise ManifestError(
             f"{len(with_gpu)} of {len(containers)} containers ask for a GPU: give one of them {WHOLE_GPU}: 1 or a "
@@ -78,22 +77,13 @@ def container_of(template: Object) -> str:
 
 
 def asks_for_gpu(template: Object) -> bool:
-    return any(_is_gpu(resource) for container in template["spec"]["containers"] for resource in _resources(container))
+    return any(is_gpu(resource) for container in template["spec"]["containers"] for resource in _resources(container))
 
 
 def job_of(template: Object, share: str, trial: str, copies: int, number: int, seconds: int) -> Object:
     """Job `number` of the trial, which Kubernetes itself ends after `seconds`."""
-    template = deepcopy(template)
-    spec, container = template["spec"], container_of(template)
-    for each in spec["containers"]:
-        resources = each.get("resources") or {}
-        limits, requests = (
-            {key: value for key, value in (resources.get(part) or {}).items() if not _is_gpu(key)}
-            for part in ("limits", "requests")
-        )
-        if each["name"] == container:
-            limits[names.slot_resource(share)] = 1
-        each["resources"] = {**resources, "limits": limits, "requests": requests}
+    template = with_slot(template, container_of(template), share)
+    spec = template["spec"]
     spec["restartPolicy"] = "Never"
     metadata = template["metadata"]
     metadata["labels"] = {**(metadata.get("labels") or {}), LABEL: trial}
@@ -119,10 +109,6 @@ def job_name(trial: str, number: int) -> str:
 def _resources(container: Object) -> list[str]:
     resources = container.get("resources") or {}
     return [*(resources.get("limits") or {}), *(resources.get("requests") or {})]
-
-
-def _is_gpu(resource: str) -> bool:
-    return resource == WHOLE_GPU or names.share_of_resource(resource) is not None
 
 
 def obstacles(share: Object, copies: int) -> list[str]:

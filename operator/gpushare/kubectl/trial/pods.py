@@ -92,8 +92,10 @@ class CopyPod:
         waiting = (self._container.get("state") or {}).get("waiting") or {}
         return f"{waiting.get('reason')}: {waiting['message']}" if waiting.get("message") else ""
 
-    def ended_badly(self, log: str, to_the_end: bool) -> CaseEnded | None:
-        """Why the case is over, if this pod has ended and should not have. `to_the_end`: an exit with 0 is wanted."""
+    def ended_badly(self, log: str, to_the_end: bool, figures: bool) -> CaseEnded | None:
+        """Why the case is over, if this pod has ended and should not have. `to_the_end`: an exit with 0 is wanted.
+        `figures`: a line of its log had one.
+        """
         ended = (self._container.get("state") or {}).get("terminated")
         if ended is None:
             if self.phase != "Failed":
@@ -104,7 +106,7 @@ class CopyPod:
         code = ended.get("exitCode", 0)
         if code == 0 and to_the_end:
             return None
-        return ended_early(self.told or "a copy", f"exited with code {code}", code, tail_of(log))
+        return ended_early(self.told or "a copy", f"exited with code {code}", code, tail_of(log), figures)
 
     @property
     def _container(self) -> Object:

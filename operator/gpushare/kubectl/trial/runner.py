@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from gpushare.api.client_class import ClientClass
 from gpushare.kube.resources import KubeError
-from gpushare.kubectl.rules.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, WindowFigures
+from gpushare.kubectl.rules.trial.apply import annotated, annotations_of
+from gpushare.kubectl.rules.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.printed import (
     CopyFigures,
@@ -27,6 +29,7 @@ from gpushare.kubectl.rules.trial.printed import (
     note_of_ends,
     note_of_latency,
 )
+from gpushare.kubectl.rules.trial.protect import RATE_VARIABLE
 from gpushare.kubectl.trial.manifest import LABEL, job_name, job_of
 from gpushare.kubectl.trial.pods import JOB_LABEL, CopyPod, read_log, tail_of
 from gpushare.kubectl.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
@@ -80,6 +83,10 @@ class TrialRequest:
     name: str
     printed: PrintedFigures
     times: RunTimes
+    classes: bool = False
+    """The share has classes, and what a service keeps is searched for."""
+    alone: tuple[ClientClass, ClientClass] = (ClientClass.NORMAL, ClientClass.NORMAL)
+    """There, the classes of the service and of the job alone: those in which they are best off."""
 
     def told(self, program: int) -> str:
         """One of several programs, such as `program 2 (train.yaml)`; empty if there is one."""
@@ -105,13 +112,15 @@ class ClusterRunner:
         self._number = 0
         self._left: list[str] = []
 
-    def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
-        """Raises what kubectl raises; the Jobs are deleted all the same."""
+    def run_case(self, case: TrialCase, repeat: int, rate: float | None = None) -> CaseOutcome:
+        """`rate`: what the service of a pair is to be asked; None: nothing is said. Raises what kubectl raises; the
+        Jobs are deleted all the same.
+        """
         if self._left:
             reason = f"{', '.join(self._left)} of the case before had not ended {GONE_SECONDS:g} s after the deletion"
             return CaseOutcome(case, repeat, Ending.FAILED, reason=reason)
         usage = UsageSampler(self._usage, self._request.namespace)
-        with self._jobs(case) as jobs:
+        with self._jobs(case, rate) as jobs:
             try:
                 windows, notes = self._measure(jobs, case, usage)
             except CaseEnded as ended:
@@ -120,7 +129,9 @@ class ClusterRunner:
                 return CaseOutcome(case, repeat, Ending.FAILED, reason=str(error))
         told = (usage.problem, note_of_latency(self._request.printed, windows))
         notes = (*notes, *(note for note in told if note))
-        return CaseOutcome(case, repeat, Ending.MEASURED, windows, "", usage.busy_percent, usage.memory_mib, notes)
+        return CaseOutcome(
+            case, repeat, Ending.MEASURED, windows, "", usage.busy_percent, usage.memory_mib, notes, usage.used_gpu
+        )
 
     def delete_all(self) -> None:
         """Deletes every Job of this trial, with its pods, and waits for their end. No case begins beside one that has
@@ -133,20 +144,33 @@ class ClusterRunner:
         self._left = [f"pod {pod['metadata']['name']}" for pod in left]
 
     @contextmanager
-    def _jobs(self, case: TrialCase) -> Iterator[Jobs]:
+    def _jobs(self, case: TrialCase, rate: float | None) -> Iterator[Jobs]:
         request, jobs = self._request, Jobs()
         seconds = int(2 * request.times.start + request.times.warmup + request.times.measured + 60)
         try:
             for program, copies in enumerate(case.copies):
                 if copies:
                     self._number += 1
-                    template = request.programs[program].template
+                    template = self._template(case, program, rate)
                     body = job_of(template, request.share, request.name, copies, self._number, seconds)
                     self._run("create", "--filename=-", stdin=json.dumps(body))
                     jobs[job_name(request.name, self._number)] = program
             yield jobs
         finally:
             self.delete_all()
+
+    def _template(self, case: TrialCase, place: int, rate: float | None) -> Object:
+        """The program's, with the class and the cap of the case, and the rate that a service is to be asked."""
+        program, classes = self._request.programs[place], self._request.classes
+        if not classes and case.way is None and rate is None:
+            return program.template
+        annotations = annotations_of(case.way, place == 0, classes, self._request.alone[place])
+        template = annotated(program.template, program.container, annotations)
+        if place == 0 and rate is not None and case.mode is not TrialMode.CAPACITY:
+            container = next(each for each in template["spec"]["containers"] if each["name"] == program.container)
+            others = [each for each in container.get("env") or () if each.get("name") != RATE_VARIABLE]
+            container["env"] = [*others, {"name": RATE_VARIABLE, "value": f"{rate:.6g}"}]
+        return template
 
     def _measure(self, jobs: Jobs, case: TrialCase, usage: UsageSampler) -> tuple[Windows, tuple[str, ...]]:
         request = self._request
@@ -265,7 +289,8 @@ class ClusterRunner:
             if pod.phase in ("Failed", "Succeeded"):
                 wanted = pod.phase == "Failed" or not to_the_end
                 log = self._log(pod, f"--tail={RECENT_LINES}") if wanted else ""
-                if (ended := pod.ended_badly(log, to_the_end)) is not None:
+                figures = bool(read_log(log, self._request.printed))
+                if (ended := pod.ended_badly(log, to_the_end, figures)) is not None:
                     raise ended
         return sorted(pods, key=lambda pod: (pod.program, pod.name))
 

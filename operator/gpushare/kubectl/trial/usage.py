@@ -19,18 +19,25 @@ from gpushare.kubectl.views.top import USED
 BUSY = "gpushare_gpu_utilization_ratio"
 AGE_SECONDS = 2.0
 """What an agent tells is so old at most: of its interval of reading NVML."""
+ENOUGH_LOOKS = 3
+"""Readings that list a copy as one without a client, or without a launch, after which it never uses the GPU."""
+LAUNCHES = "gpushare_container_launches_total"
+UNUSED = "gpushare_container_unused_seconds"
 NOT_MEASURED = "memory and utilisation were not measured: "
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReading:
     """What pods use now. `memory_mib`: of all of them together. `busy_percent`: of their GPU, which others may use too.
-    None: not known. `others`: pods that use memory of the same GPU, as namespace/name.
+    None: not known. `others`: pods that use memory of the same GPU, as namespace/name. `launches`: what their activity
+    pages count; None: they have none. `unused`: one of them runs, and has no client on the GPU.
     """
 
     memory_mib: int | None
     busy_percent: float | None
     others: frozenset[str] = frozenset()
+    launches: float | None = None
+    unused: bool = False
 
 
 UsageReader = Callable[[str, str, Collection[str]], UsageReading]
@@ -53,6 +60,8 @@ class UsageSampler:
     others: set[str] = field(default_factory=set)
     """Pods that used the same GPU within a window."""
     _busy: list[float] = field(default_factory=list)
+    _idle: int = 0
+    _launches: float | None = None
 
     def look(self, pods: Sequence[CopyPod], within_window: bool) -> None:
         """Memory counts at any time, utilisation and others only within the window."""
@@ -66,9 +75,20 @@ class UsageSampler:
             return
         if reading.memory_mib is not None:
             self.memory_mib = max(self.memory_mib or 0, reading.memory_mib)
+        if reading.launches is not None:
+            self._launches = max(self._launches or 0.0, reading.launches)
+        if reading.unused or reading.launches == 0:
+            self._idle += 1
         if within_window:
             self.others |= reading.others
             self._busy += [] if reading.busy_percent is None else [reading.busy_percent]
+
+    @property
+    def used_gpu(self) -> bool | None:
+        """By the launches that activity pages count, else by the memory that was seen; None: too little was seen."""
+        if self._launches or (self._launches is None and self.memory_mib):
+            return True
+        return False if self._idle >= ENOUGH_LOOKS else None
 
     @property
     def busy_percent(self) -> float | None:
@@ -110,6 +130,8 @@ def usage_in(metrics: str, namespace: str, pods: Collection[str]) -> UsageReadin
     used: set[str] = set()
     holders: dict[str, set[str]] = {}
     busy: dict[str, float] = {}
+    launches: list[float] = []
+    unused = False
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
             if sample.name == BUSY:
@@ -117,6 +139,10 @@ def usage_in(metrics: str, namespace: str, pods: Collection[str]) -> UsageReadin
             elif sample.name == USED and sample.labels["namespace"] == namespace and sample.labels["pod"] in pods:
                 memory.append(sample.value)
                 used.add(sample.labels["uuid"])
+            elif sample.name == LAUNCHES and sample.labels["namespace"] == namespace and sample.labels["pod"] in pods:
+                launches.append(sample.value)
+            elif sample.name == UNUSED and sample.labels["namespace"] == namespace and sample.labels["pod"] in pods:
+                unused = True
             elif sample.name == USED and sample.value > 0:
                 holder = f"{sample.labels['namespace']}/{sample.labels['pod']}"
                 holders.setdefault(sample.labels["uuid"], set()).add(holder)
@@ -124,4 +150,6 @@ def usage_in(metrics: str, namespace: str, pods: Collection[str]) -> UsageReadin
         others=frozenset(pod for uuid in used for pod in holders.get(uuid, ())),
         busy_percent=max((busy[uuid] for uuid in used & busy.keys()), default=None),
         memory_mib=-(-int(sum(memory)) // MIB) if memory else None,
+        launches=sum(launches) if launches else None,
+        unused=unused,
     )

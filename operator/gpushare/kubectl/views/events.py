@@ -17,6 +17,7 @@ _REFUSED = re.compile(
 )
 _LONGEST_REFUSAL = 4096
 """Characters that are searched for who refused: a tenant may write a message of 1 MB, of nothing but beginnings."""
+LONGEST_WRITER = 64
 COLUMNS = (
     Column("NAMESPACE", dropped=2),
     Column("LAST", moving=True),
@@ -47,7 +48,7 @@ def events(listed: Iterable[Object], at: datetime, *, warnings: bool = False, ab
             "reason": event.get("reason", ""),
             "object": object_of(event),
             "count": count(event),
-            "message": event.get("message", ""),
+            "message": message_of(event),
         }
         for event in kept
     ]
@@ -63,7 +64,7 @@ def of_an_object(listed: Iterable[Object], at: datetime) -> list[Row]:
     """Rows of OF_AN_OBJECT."""
     return [
         (age(last_seen(event), at), str(event.get("type", "")), str(event.get("reason", "")), f"x{count(event)}",
-         str(event.get("message", "")))
+         message_of(event))
         for event in sorted(listed, key=last_seen)
     ]  # fmt: skip
 
@@ -77,6 +78,16 @@ def concerns_gpushare(event: Object) -> bool:
     if kind in OWN_KINDS:
         return not _namespace(event)
     return is_ours(event) or _REFUSED.search(str(event.get("message", ""))[:_LONGEST_REFUSAL]) is not None
+
+
+def message_of(event: Object) -> str:
+    """What it says; and who says so, of a share or a node, where that is no part of ours: whoever may write events in
+    the namespace of all that has none may say anything of them.
+    """
+    said = str(event.get("message") or "")
+    if is_ours(event) or object_of(event).partition("/")[0] not in OWN_KINDS:
+        return said
+    return f"not by gpushare, but by {reporter(event)[:LONGEST_WRITER] or 'nobody who is named'}: {said}"
 
 
 def of_object(listed: Iterable[Object], kind: str, uid: str) -> list[Object]:

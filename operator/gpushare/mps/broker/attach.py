@@ -18,10 +18,12 @@ from msgspec.structs import replace
 
 from gpushare.mps.attach_protocol import (
     CLIENT_SOCKET,
+    CREDENTIALS,
     ProtocolError,
     Request,
     check_credentials,
     parse_request,
+    request_message,
 )
 from gpushare.mps.broker.daemon import BrokeredDaemon, ServerSocket
 from gpushare.mps.broker.kept_sockets import UnderWay
@@ -56,19 +58,23 @@ class NotPassedError(NoTurnError):
     """The kernel does not pass the peer its socket now, by no fault of the peer's: there are no descriptors, say."""
 
 
-async def read_request(peer: socket.socket, seconds: float = REQUEST_SECONDS) -> Request | None:
-    """Reads what a peer that was greeted asks for: ATTACH or STOPPING; None when it only looked.
+async def read_request(peer: socket.socket, seconds: float = REQUEST_SECONDS, *, again: bool = False) -> Request | None:
+    """What a peer that was greeted asks for; None when it only looked. The request itself stays unread, so that also
+    the broker after this one finds it. `again`: an earlier one may have read what comes before it.
 
     Raises CommandRefusedError for commands, ProtocolError for anything else and after `seconds`, OSError where
     the peer hung up in between.
     """
     try:
         async with asyncio.timeout(seconds):
-            first = await _first(peer)
+            first = await _first(peer, peek=again)
             if not first:
                 return None
-            check_credentials(first)
-            second = await plain(peer)
+            if not again:
+                check_credentials(first)
+            elif first == CREDENTIALS:
+                await plain(peer)
+            second = await plain(peer, peek=True)
     except TimeoutError as error:
         raise ProtocolError(f"it did not say within {seconds:g} s what it wants") from error
     if not second:
@@ -79,10 +85,10 @@ async def read_request(peer: socket.socket, seconds: float = REQUEST_SECONDS) ->
     return request
 
 
-async def _first(peer: socket.socket) -> bytes:
-    """Its first message; empty where it hung up, whether it had read the greeting or not."""
+async def _first(peer: socket.socket, *, peek: bool) -> bytes:
+    """Its first message; empty where it hung up, whether it had read the greeting or not. `peek`: as of `plain`."""
     try:
-        return await plain(peer)
+        return await plain(peer, peek=peek)
     except OSError as error:
         if error.errno in GONE:
             return b""
@@ -153,7 +159,8 @@ async def _until_heard(passed: ServerSocket, server: int, daemon: BrokeredDaemon
 
 
 async def farewell(peer: socket.socket) -> None:
-    """The peer's last message; CUDA would take an early end of the connection for an error."""
+    """The peer's last message, after its request; CUDA would take an early end of the connection for an error."""
     with suppress(OSError, TimeoutError, ProtocolError):
         async with asyncio.timeout(FAREWELL_SECONDS):
-            await plain(peer)
+            if await plain(peer) == request_message(Request.ATTACH):
+                await plain(peer)

@@ -52,8 +52,8 @@ from gpushare.mps.broker.turns import Turns
 from gpushare.mps.files import FileVersion, ModelFiles, file_version
 from gpushare.mps.identity import Container, Identity
 from gpushare.mps.layout import GpuDir, gpu_dirs
-from gpushare.mps.packets import SO_PEERPIDFD, Peer, has_ended, peer_of, send_now
-from gpushare.mps.pages.board import Board
+from gpushare.mps.packets import SO_PEERPIDFD, Peer, drop_unread, has_ended, has_hung_up, peer_of, plain, send_now
+from gpushare.mps.pages.board import open_board
 from gpushare.mps.pages.client_pages import ClientPages, Handed
 from gpushare.mps.pages.layout import PagesAnswer
 from gpushare.mps.pages.sending import send_pages
@@ -204,6 +204,7 @@ class Broker:
             self._problems,
             partial(has_ended, option=settings.peer_option),
         )
+        self._boarding: asyncio.Task[None] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._keeper: FileVersion | None = None
         """Which supervisor has copies of this broker's sockets, by its own socket."""
@@ -247,11 +248,13 @@ class Broker:
             await within(CLOSE_SECONDS, self._attaching.acquire())
         self._look.cancel()
         await self._listener.end_connections()
+        self._queue.close()
         if self._taken is not None:
             self._taken[0].close()
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        for task in (self._boarding, self._keeping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         self._turns.end_kept()
         self._pages.close()
 
@@ -271,17 +274,18 @@ class Broker:
             sockets, taken = await self._take_sockets()
             self._listener.open(greeting, sockets, taken=taken)
             self._taken = None
-            self._open_board()
+            if self._boarding is None or self._boarding.done():
+                self._boarding = asyncio.create_task(self._open_board())
             self._record.problem = ""
             self._problems.clear("open")
         except (OSError, TimeoutError, ProtocolError) as error:
             self._record.problem = f"the MPS daemon cannot be reached: {_text(error)}"
             self._problems.log("GPU %s: %s", self.gpu.uuid, self._record.problem, key="open")
 
-    def _open_board(self) -> None:
+    async def _open_board(self) -> None:
         """Without it nobody gets pages, and all else goes on."""
         try:
-            self._pages.board = Board(self.gpu.board, self._number)
+            self._pages.board = await open_board(self.gpu.board, self._number)
             self._note_places()
             self._problems.clear("board")
         except OSError as error:
@@ -398,19 +402,31 @@ class Broker:
     async def _serve(
         self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], queued: QueuedSocket | None
     ) -> None:
-        """`queued`: it has asked to attach at an earlier broker."""
-        owner = owners[0] if owners else Owner("", "")
+        """`queued`: it came to an earlier broker. The next one has what the processes of each pod need, and no more: a
+        pod that has many wait takes nobody's room."""
+        owner, under_way = owners[0] if owners else Owner("", ""), self._under_way()
+        client = queued or self._client(peer, owner)
+        most = max(self._grants.connections_needed().get(owner.pod_uid, 0), CONNECTIONS_OF_PROCESS)
+        most = 0 if has_hung_up(sock) else most  # it only looked, or says no more than it has said
         with sock:
             try:
-                match Request.ATTACH if queued is not None else await self._request(sock, peer, owner):
-                    case Request.ATTACH:
-                        await self._attach(sock, peer, owners, queued)
+                with under_way.holding(sock, client, owner.pod_uid, most) as number:
+                    request = await self._request(sock, peer, owner, again=queued is not None)
+                    if request is Request.ATTACH:
+                        client = replace(client, client=number)
+                        if queued is None:
+                            client = self._counted(client, owner)
+                        if not await self._door.let_in(Asking(sock, peer, owners, client, under_way)):
+                            self._hung_up(sock)
+                match request:
                     case Request.STOPPING:
                         self._note_stopping(owners)
-                    case Request.PAGES | Request.BUSY as request:
+                    case Request.PAGES | Request.BUSY:
+                        await plain(sock)
                         if await send_pages(sock, self._handed(sock, peer, owners, request)):
                             self._pages.mapped((peer.pid, peer.started or 0))
                     case Request.PLACE:
+                        await plain(sock)
                         await self._give_place(sock, peer, owners)
             except AttachDeniedError as error:
                 self._record.refused(peer.pid, error.refused)
@@ -425,14 +441,15 @@ class Broker:
                     self._record.failed(
                         peer.pid, AttachDenied(RefusedAttach.FAILED, error.strerror or str(error), owner)
                     )
+            drop_unread(sock)
 
-    async def _request(self, sock: socket.socket, peer: Peer, owner: Owner) -> Request | None:
+    async def _request(self, sock: socket.socket, peer: Peer, owner: Owner, *, again: bool) -> Request | None:
         """As `read_request`. A process that says nothing is noted: it begins `cuInit`."""
         if not self._queue.is_on or peer.started is None:
-            return await read_request(sock)
+            return await read_request(sock, again=again)
         process = (peer.pid, peer.started)
         with self._looks.listening(process, sock) as counts:
-            request = await read_request(sock)
+            request = await read_request(sock, again=again)
             if request is None and counts() and not self._listener.gave_way(sock):
                 self._looks.looked(process, owner.pod_uid)
         return request
@@ -444,25 +461,19 @@ class Broker:
             if peer.started is not None and owners:
                 self._looks.looked((peer.pid, peer.started), owners[0].pod_uid)
 
-    async def _attach(
-        self, sock: socket.socket, peer: Peer, owners: Sequence[Owner], queued: QueuedSocket | None
-    ) -> None:
-        """The next broker has what the processes of each pod need, and no more: a pod that has many wait takes nobody's
-        room.
-        """
-        pod = owners[0].pod_uid if owners else ""
-        under_way, client = self._under_way(), queued or self._client(peer, pod)
-        most = max(self._grants.connections_needed().get(pod, 0), CONNECTIONS_OF_PROCESS)
-        with under_way.holding(sock, client, pod, most) as number:
-            asking = Asking(sock, peer, owners, replace(client, client=number), under_way)
-            if not await self._door.let_in(asking):
-                self._hung_up(sock)
-
-    def _client(self, peer: Peer, pod: str) -> QueuedSocket:
+    def _client(self, peer: Peer, owner: Owner) -> QueuedSocket:
+        """A connection as the next broker is to know it, if it goes on there. Whether it is a context's is known by
+        what its process did before."""
         client = QueuedSocket(kind=QueuedKind.CLIENT, pid=peer.pid, started=peer.started or 0)
-        if not self._queue.is_on or not self._looks.is_context((client.pid, client.started), pod):
+        if not self._queue.is_on or self._looks.has_looked((client.pid, client.started), owner.pod_uid):
             return client
         return replace(client, context=True, since=self._settings.clock())
+
+    def _counted(self, client: QueuedSocket, owner: Owner) -> QueuedSocket:
+        """It asks to attach."""
+        if not self._queue.is_on:
+            return client
+        return replace(client, context=self._looks.is_context((client.pid, client.started), owner.pod_uid))
 
     async def _give_place(self, sock: socket.socket, peer: Peer, owners: Sequence[Owner]) -> None:
         """Answers PLACE, once more with each change, until the container has a place. Where this broker ends, the

@@ -38,6 +38,8 @@ class AttachedClients:
         self._are_open = are_open
         self._attached: dict[Container, dict[Identity, frozenset[int]]] = {}
         """The sockets that each process was passed, as far as they may be open."""
+        self._ended: set[Identity] = set()
+        """Of these processes those that were found to have ended."""
         self._stalls: dict[Container, _Stalls] = {}
 
     def restore(self, running: Iterable[tuple[Container, int]]) -> None:
@@ -62,15 +64,25 @@ class AttachedClients:
     def remove(self, container: Container, process: Identity) -> None:
         """The process's attach failed."""
         self._attached.get(container, {}).pop(process, None)
+        self._ended.discard(process)
         self._drop_empty(container)
 
     def attached(self, container: Container) -> frozenset[Identity]:
         """The processes of the container that count."""
         return self._counting(container)
 
-    def container_of(self, pid: int) -> Container | None:
+    def container_of(self, process: Identity) -> Container | None:
         """The container of a process that attached."""
-        return next((container for container, known in self._attached.items() for own, _ in known if own == pid), None)
+        return next((container for container, known in self._attached.items() if process in known), None)
+
+    def containers_of(self, pid: int) -> frozenset[Container]:
+        """Those of the processes of this PID that attached and are not known to have ended."""
+        return frozenset(
+            container
+            for container, known in self._attached.items()
+            for process in known
+            if process[0] == pid and process not in self._ended
+        )
 
     def has_attached(self, process: Identity) -> bool:
         return any(process in known for known in self._attached.values())
@@ -109,8 +121,11 @@ class AttachedClients:
         left = self._are_open(frozenset().union(*ended.values())) if any(ended.values()) else frozenset()
         for process, sockets in ended.items():
             known[process] = sockets & left
-            if not known[process]:
+            if known[process]:
+                self._ended.add(process)
+            else:
                 del known[process]
+                self._ended.discard(process)
         self._drop_empty(container)
         return frozenset(known)
 

@@ -4,7 +4,7 @@ of what is under way.
 The queue is a pair of connected sockets. What is put into it belongs to the kernel until it is taken out, so it is
 there also after a broker that was killed at any moment:
 
-- the connection of a client that has asked to attach, which goes on at the next broker;
+- the connection of a client that was greeted, until it has attached, which goes on at the next broker;
 - a connection to the MPS daemon that was asked for a client's socket to the server, until that socket is in the queue;
 - that socket, until the server has heard its client. One that nobody holds any more hangs the server (measured).
 """

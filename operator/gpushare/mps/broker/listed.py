@@ -97,12 +97,18 @@ class ClientList:
             contexts = await self._daemon.contexts()
         except (OSError, ProtocolError) as error:
             raise NoTurnError(f"the MPS daemon does not name its clients: {error}") from error
-        own = {pid: count for pid, count in contexts.items() if self._belongs_to(pid) == container}
-        self._check(peer, container, admitted, dict(identified(own)))
+        perhaps = {pid: count for pid, count in contexts.items() if self._may_belong_to(pid, container)}
+        own = {process: count for process, count in identified(perhaps) if self._belongs_to(process) == container}
+        self._check(peer, container, admitted, own)
 
-    def _belongs_to(self, pid: int) -> Container | None:
+    def _belongs_to(self, process: Identity) -> Container | None:
         """The container of a process that the server lists: as it attached, else by its cgroup."""
-        return self._clients.container_of(pid) or self._container_of(pid)
+        return self._clients.container_of(process) or self._container_of(process[0])
+
+    def _may_belong_to(self, pid: int, container: Container) -> bool:
+        """The same, by the PID alone: when each process that is listed started would take long to read."""
+        known = self._clients.containers_of(pid)
+        return container in known if known else self._container_of(pid) == container
 
     def _check(self, peer: Identity, container: Container, admitted: AttachAdmitted, listed: ListedContexts) -> None:
         why = refusal(admitted.grant, peer, self._clients.attached(container), listed)
@@ -130,16 +136,16 @@ class ClientList:
 
     def _note(self, contexts: Mapping[int, int]) -> None:
         known, running = {**self.listed, **self.ended}, identified(contexts)
-        self.listed = {process: self._counts_as(process[0]) for process, _ in running}
+        self.listed = {process: self._counts_as(process) for process, _ in running}
         ended = contexts.keys() - {pid for (pid, _), _ in running}
         self.ended = {process: container for process, container in known.items() if process[0] in ended}
 
-    def _counts_as(self, pid: int) -> Container:
-        container = self._belongs_to(pid)
+    def _counts_as(self, process: Identity) -> Container:
+        container = self._belongs_to(process)
         if container is not None:
             return container
-        owner = self._read_owner(pid)
-        return ("", str(pid)) if owner is None else (owner.pod_uid, owner.container_id)
+        owner = self._read_owner(process[0])
+        return ("", str(process[0])) if owner is None else (owner.pod_uid, owner.container_id)
 
     def named(self, processes: Iterable[Identity]) -> list[UnattachedClient]:
         """As many of them as the agent is told."""

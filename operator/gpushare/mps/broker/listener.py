@@ -54,7 +54,7 @@ ReadOwners = Callable[[int], Sequence[Owner] | None]
 
 class AttachListener:
     """The socket of one GPU. `serve`: called with each connection that is kept, its peer and its owners, and what an
-    earlier broker knew of it, where it had asked to attach there; it closes the connection. `looked`: called with each
+    earlier broker knew of it, where it came to one; it closes the connection. `looked`: called with each
     connection that had been hung up before it was accepted, which is closed after that. `failed`: called where nobody
     can be accepted. `refused`: called with the PID of each process that is hung up on. `needs`: the connections that
     the processes of each pod need, see `PodConnections`.
@@ -175,12 +175,9 @@ class AttachListener:
         self._admit(sock, *self.who(sock), None)
 
     def go_on(self, sock: socket.socket, queued: QueuedSocket) -> None:
-        """Serves a client of an earlier broker, which has asked to attach; the process is the one that it was then."""
+        """Serves a client of an earlier broker, which greeted it; the process is the one that it was then."""
         peer, owners = self.who(sock)
-        if (peer.pid, peer.started) != (
-            queued.pid,
-            queued.started,
-        ):  # before Linux 6.5 another may have that PID
+        if (peer.pid, peer.started) != (queued.pid, queued.started):  # before Linux 6.5 another may have that PID
             peer, owners = replace(peer, started=None), ()
         self._admit(sock, peer, owners, queued)
 

@@ -4,11 +4,13 @@ Guarantees: the file stays the same for as long as its directory lives, since cl
 changes at once. A file system without room is an OSError before anything is mapped, and not the end of this process.
 """
 
+import asyncio
 import mmap
 import os
 from pathlib import Path
 
 from gpushare.mps.pages.layout import BOARD_MAGIC, HEAD, PAGE_BYTES, VERSION
+from gpushare.process.threads import start_thread
 
 MODE = 0o644
 _BROKER, _GENERATION, _PLACES = 1, 2, 3
@@ -42,3 +44,31 @@ class Board:
         """A protected process came or went."""
         self.generation = (self.generation + 1) % 2**64
         self._words[_GENERATION] = self.generation
+
+
+async def open_board(path: Path, broker: int) -> Board:
+    """Opens it in a thread. Whoever is, or becomes, the user of its file may have a lease on it while no broker has it
+    open, and opening it to write takes until the kernel has broken that (fs.lease-break-time). OSError.
+    """
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[Board] = loop.create_future()
+
+    def settle(board: Board | None, error: OSError | None) -> None:
+        if opened.cancelled():
+            return
+        if board is not None:
+            opened.set_result(board)
+        elif error is not None:
+            opened.set_exception(error)
+
+    def body() -> None:
+        board, failed = None, None
+        try:
+            board = Board(path, broker)
+        except OSError as error:
+            failed = error
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, board, failed)
+
+    start_thread(body, name="board")
+    return await opened

@@ -56,6 +56,10 @@ class Looks:
             del self._looked[next(iter(self._looked))]
         self._looked[pod] = known
 
+    def has_looked(self, process: Identity, pod: str) -> bool:
+        """Its next attach is that of `cuInit`, as far as is known now."""
+        return process in self._looked.get(pod, {}) or any(map(self._hung_up, self._silent.get(process, [])))
+
     def is_context(self, process: Identity, pod: str) -> bool:
         """The process asks to attach: tells whether that is for a context."""
         silent = self._silent.get(process, [])

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from gpushare.messages.wording import count_of
-from gpushare.mps.attach_protocol import PlaceAnswer, PlaceState, ProtocolError
+from gpushare.mps.attach_protocol import PlaceAnswer, PlaceState
 from gpushare.mps.identity import Container, Identity
-from gpushare.mps.packets import has_hung_up, send_now
+from gpushare.mps.packets import send_now
+from gpushare.mps.queue.hang_ups import HangUps
 from gpushare.mps.queue.holders import PlaceHolders
 from gpushare.mps.queue.order import Waiter, order, rank
 from gpushare.mps.queue.waits import Waits
@@ -83,9 +84,8 @@ class _WaitingProcess:
         else:
             self.ended.set_result(outcome)
 
-    def heard(self) -> None:
-        """It is readable: its process has hung up, or says something."""
-        self.end(Waited.HUNG_UP if has_hung_up(self.sock) else ProtocolError("it says more while it waits for a place"))
+    def hung_up(self) -> None:
+        self.end(Waited.HUNG_UP)
 
     def tell(self, answer: PlaceAnswer, now: float) -> None:
         before, again = self.told, now - self.told_at >= STILL_SECONDS
@@ -130,10 +130,15 @@ class PlaceQueue:
         self._waits = Waits()
         self._in_order: list[Waiter] | None = None
         self._telling: asyncio.TimerHandle | None = None
+        self._hang_ups = HangUps()
 
     @property
     def is_on(self) -> bool:
         return self.holders.limit > 0
+
+    def close(self) -> None:
+        """Once nobody waits here any more."""
+        self._hang_ups.close()
 
     # What is known
 
@@ -196,7 +201,7 @@ class PlaceQueue:
         self, sock: socket.socket, process: Identity, container: Container, *, tells: bool, since: float = 0.0
     ) -> Waited:
         """Returns once the container has a place, at once where it has one. `since`: it has waited since then, in
-        CLOCK_BOOTTIME seconds, if that is known. NoPlaceError; ProtocolError: its process speaks meanwhile.
+        CLOCK_BOOTTIME seconds, if that is known. NoPlaceError. OSError: there is no descriptor left.
         """
         if not self.is_on:
             return Waited.NO_QUEUE
@@ -205,17 +210,14 @@ class PlaceQueue:
         if self._known and self.holders.has(container):
             self.holders.give(container, self._namespace(container), [process])
             return Waited.PLACE
-        loop = asyncio.get_running_loop()
-        connection = _WaitingProcess(sock, process, tells, loop.create_future())
-        entry = self._join(container, connection, since)
-        try:
-            self._hand_over()
-            if not connection.ended.done():
-                loop.add_reader(sock, connection.heard)
-            return await connection.ended
-        finally:
-            loop.remove_reader(sock)
-            self._leave(container, entry, connection)
+        connection = _WaitingProcess(sock, process, tells, asyncio.get_running_loop().create_future())
+        with self._hang_ups.watched(sock, connection.hung_up):
+            entry = self._join(container, connection, since)
+            try:
+                self._hand_over()
+                return await connection.ended
+            finally:
+                self._leave(container, entry, connection)
 
     def _join(self, container: Container, connection: _WaitingProcess, since: float) -> _WaitingContainer:
         now = self._clock()

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason, ShareReason
 from gpushare.api.gpunode import Limits
+from gpushare.api.names import FINALIZER
 from gpushare.messages.wording import are, count_of, named
 from gpushare.planner.gpu_record import GpuRecord
 from gpushare.planner.held_gpus import HeldGpus, limits_key
@@ -18,6 +19,8 @@ from gpushare.planner.status.refused_writes import refused_sentences
 from gpushare.planner.status.share_summary import ShareSummary
 from gpushare.planner.waiting import awaited
 
+FOREGROUND = "foregroundDeletion"
+"""Kubernetes' finalizer of an object that is deleted with --cascade=foreground."""
 NAMES_SHOWN = 3
 KEPT = "those that run keep what they started with"
 MESSAGE_LENGTH = 2048
@@ -246,7 +249,7 @@ def _deleting(summary: ShareSummary) -> RefusalVerdict:
             message += f"; maxWait is over, so CUDA clients on {_on_nodes(expired)} are ended: delete pods that stay"
         return _verdict(ConditionType.READY, False, ShareReason.DRAINING, message)
     if not summary.held:
-        message = "no GPU is held any more; the share goes"
+        message = f"no GPU is held any more; {_waits_for(summary.share.metadata.finalizers)}"
         return _verdict(ConditionType.READY, False, ShareReason.RELEASING, message)
     message = f"no container holds a slot; waiting for the agent to release {_on_nodes(summary.held)}"
     unready = sorted({record.node.name for record in summary.held if not record.node.ready})
@@ -255,6 +258,17 @@ def _deleting(summary: ShareSummary) -> RefusalVerdict:
     elif silent := summary.held.silent:
         message += f"; {_silence(silent)}"
     return _verdict(ConditionType.READY, False, ShareReason.RELEASING, message)
+
+
+def _waits_for(finalizers: Iterable[str]) -> str:
+    """What the share itself is still there for, once all that it had has been given back."""
+    others = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+    if FOREGROUND in others:
+        return (
+            "it is deleted in the foreground, and Kubernetes waits for objects that name it as their owner with "
+            "blockOwnerDeletion, as a tenant's may: delete them"
+        )
+    return f"its finalizers {', '.join(others)} are not gpushare's: ask who set them" if others else "the share goes"
 
 
 def _problems(summary: ShareSummary) -> list[str]:

@@ -107,22 +107,25 @@ def test_an_agents_own_slice_passes(harness: Harness) -> None:
 
 
 SLICES: dict[str, tuple[str, Change]] = {
-    "of another node": ("of that node", lambda it: it["spec"].update(nodeName="elsewhere")),
-    "of every node": ("of that node", lambda it: (it["spec"].pop("nodeName"), it["spec"].update(allNodes=True))),
-    "of another driver": ("of that node", lambda it: it["spec"].update(driver="gpu.nvidia.com")),
+    "of another node": ("of that node", lambda obj: obj["spec"].update(nodeName="elsewhere")),
+    "of every node": ("of that node", lambda obj: (obj["spec"].pop("nodeName"), obj["spec"].update(allNodes=True))),
+    "of another driver": ("of that node", lambda obj: obj["spec"].update(driver="gpu.nvidia.com")),
     "in the pool of another node, which its generation makes void": (
         "pool",  # two policies refuse it
-        lambda it: it["spec"].update(pool={"name": "elsewhere", "generation": 2**40, "resourceSliceCount": 1}),
+        lambda obj: obj["spec"].update(pool={"name": "elsewhere", "generation": 2**40, "resourceSliceCount": 1}),
     ),
-    "of a pool that is never complete": ("of a pool named", lambda it: it["spec"]["pool"].update(resourceSliceCount=2)),
-    "beside its own": ("may write one ResourceSlice", lambda it: it["metadata"].update(name="second-gpushare.dev")),
+    "of a pool that is never complete": (
+        "of a pool named",
+        lambda obj: obj["spec"]["pool"].update(resourceSliceCount=2),
+    ),
+    "beside its own": ("may write one ResourceSlice", lambda obj: obj["metadata"].update(name="second-gpushare.dev")),
     "that cannot be deleted": (
         "its own Node alone",
-        lambda it: it["metadata"].update(finalizers=["gpushare.dev/kept"]),
+        lambda obj: obj["metadata"].update(finalizers=["gpushare.dev/kept"]),
     ),
     "owned by another node": (
         "its own Node alone",
-        lambda it: it["metadata"]["ownerReferences"][0].update(name="elsewhere"),
+        lambda obj: obj["metadata"]["ownerReferences"][0].update(name="elsewhere"),
     ),
 }
 

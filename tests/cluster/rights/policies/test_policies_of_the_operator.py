@@ -19,14 +19,14 @@ from tests.cluster.rights.policies.requests import AGENT, OPERATOR, Change, acti
 def test_the_operator_writes_only_a_silent_agent_into_a_gpunodes_status(harness: Harness) -> None:
     wait_until("conditions", lambda: len(harness.gpu_node()["status"].get("conditions", [])) >= 4)
     current = harness.gpu_node()["status"]["conditions"]
-    unknown = [{**it, "status": "Unknown", "reason": "AgentSilent"} for it in current]
+    unknown = [{**condition, "status": "Unknown", "reason": "AgentSilent"} for condition in current]
     reporting = {
         "type": "AgentReporting",
         "status": "True",
         "reason": "x",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    others = [it for it in current if it["type"] != "AgentReporting"]
+    others = [condition for condition in current if condition["type"] != "AgentReporting"]
     operator = acting_as(harness, OPERATOR)
 
     def patch(status: Object) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def test_the_operator_writes_only_a_silent_agent_into_a_gpunodes_status(harness:
 
     for allowed in (unknown, [*others, reporting]):
         operator(*patch({"conditions": allowed}), "--dry-run=server")
-    untrue = [{**it, "status": "False" if it["status"] == "True" else "True"} for it in others]
+    untrue = [{**condition, "status": "False" if condition["status"] == "True" else "True"} for condition in others]
     for refused in (untrue, others[1:]):
         assert "no more" in refusal(operator, *patch({"conditions": refused}))
     holders = [{"uuid": "GPU-0", "share": "mine", "slots": [0]}]
@@ -76,7 +76,7 @@ def test_the_operator_removes_start_up_taints_from_a_node_and_no_other(harness: 
     def removes() -> bool:
         """Kubernetes changes taints of its own of a Node without a kubelet, also between this reading and the patch."""
         given = harness.kubectl.get("node", name)["spec"]["taints"]
-        others = [it for it in given if it["key"] != STARTUP["key"]]
+        others = [taint for taint in given if taint["key"] != STARTUP["key"]]
         try:
             operator(*patch({"spec": {"taints": others}}), "--dry-run=server")
         except CommandError:
@@ -150,157 +150,160 @@ def _as_component(daemonset: Object, component: str) -> None:
 
 
 FORBIDDEN: dict[str, tuple[str, Change]] = {
-    "another image": ("runs the image", lambda it: _container(it).update(image="elsewhere/miner:1")),
-    "another command": ("commands of an MPS pod are", lambda it: _container(it).update(command=["sh", "-c", "id"])),
+    "another image": ("runs the image", lambda obj: _container(obj).update(image="elsewhere/miner:1")),
+    "another command": ("commands of an MPS pod are", lambda obj: _container(obj).update(command=["sh", "-c", "id"])),
     "another part of ours": (
         "commands of an MPS pod are",
-        lambda it: _container(it).update(command=["gpushare", "agent"]),
+        lambda obj: _container(obj).update(command=["gpushare", "agent"]),
     ),
-    "arguments": ("no args", lambda it: _container(it).update(args=["--root=/"])),
+    "arguments": ("no args", lambda obj: _container(obj).update(args=["--root=/"])),
     "a hook": (
         "no args, hooks",
-        lambda it: _container(it).update(lifecycle={"preStop": {"exec": {"command": ["id"]}}}),
+        lambda obj: _container(obj).update(lifecycle={"preStop": {"exec": {"command": ["id"]}}}),
     ),
-    "environment": ("no environment", lambda it: _container(it).update(env=[{"name": "LD_PRELOAD", "value": "/x"}])),
+    "environment": ("no environment", lambda obj: _container(obj).update(env=[{"name": "LD_PRELOAD", "value": "/x"}])),
     "a third container": (
         "exactly two containers",
-        lambda it: _pod(it)["containers"].append({"name": "b", "image": "b"}),
+        lambda obj: _pod(obj)["containers"].append({"name": "b", "image": "b"}),
     ),
     "another directory in the broker": (
         "mounts run whole",
-        lambda it: _pod(it)["containers"][1]["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"}),
+        lambda obj: _pod(obj)["containers"][1]["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"}),
     ),
     "a supervisor that may become another user": (
         "adds SYS_RESOURCE",
-        lambda it: _container(it)["securityContext"]["capabilities"]["add"].append("SETUID"),
+        lambda obj: _container(obj)["securityContext"]["capabilities"]["add"].append("SETUID"),
     ),
     "another command in the broker": (
         "commands of an MPS pod are",
-        lambda it: _pod(it)["containers"][1].update(command=["gpushare", "mps-supervisor"]),
+        lambda obj: _pod(obj)["containers"][1].update(command=["gpushare", "mps-supervisor"]),
     ),
-    "a broker of another image": ("runs the image", lambda it: _pod(it)["containers"][1].update(image="miner:1")),
+    "a broker of another image": ("runs the image", lambda obj: _pod(obj)["containers"][1].update(image="miner:1")),
     "a capability of the broker's": (
         "adds SYS_RESOURCE",
-        lambda it: _pod(it)["containers"][1]["securityContext"].update(
+        lambda obj: _pod(obj)["containers"][1]["securityContext"].update(
             capabilities={"drop": ["ALL"], "add": ["SYS_PTRACE"]}
         ),
     ),
-    "an init container": ("exactly two", lambda it: _pod(it).update(initContainers=[{"name": "b", "image": "b"}])),
+    "an init container": ("exactly two", lambda obj: _pod(obj).update(initContainers=[{"name": "b", "image": "b"}])),
     "privileged": (
         "not privileged",
-        lambda it: _container(it).update(securityContext={"privileged": True, "readOnlyRootFilesystem": True}),
+        lambda obj: _container(obj).update(securityContext={"privileged": True, "readOnlyRootFilesystem": True}),
     ),
-    "escalation": ("not privileged", lambda it: _container(it)["securityContext"].pop("allowPrivilegeEscalation")),
-    "a writable root": ("read-only root", lambda it: _container(it)["securityContext"].pop("readOnlyRootFilesystem")),
+    "escalation": ("not privileged", lambda obj: _container(obj)["securityContext"].pop("allowPrivilegeEscalation")),
+    "a writable root": ("read-only root", lambda obj: _container(obj)["securityContext"].pop("readOnlyRootFilesystem")),
     "an added capability": (
         "adds SYS_RESOURCE",
-        lambda it: _container(it)["securityContext"].update(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
+        lambda obj: _container(obj)["securityContext"].update(capabilities={"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
     ),
-    "kept capabilities": ("drops all", lambda it: _container(it)["securityContext"].pop("capabilities")),
-    "no seccomp": ("seccomp", lambda it: _pod(it)["securityContext"].pop("seccompProfile")),
+    "kept capabilities": ("drops all", lambda obj: _container(obj)["securityContext"].pop("capabilities")),
+    "no seccomp": ("seccomp", lambda obj: _pod(obj)["securityContext"].pop("seccompProfile")),
     "its own seccomp": (
         "seccomp",
-        lambda it: _container(it)["securityContext"].update(seccompProfile={"type": "Unconfined"}),
+        lambda obj: _container(obj)["securityContext"].update(seccompProfile={"type": "Unconfined"}),
     ),
-    "the whole host": ("volumes run, hostPath", lambda it: _pod(it)["volumes"].append(_host_path("/"))),
+    "the whole host": ("volumes run, hostPath", lambda obj: _pod(obj)["volumes"].append(_host_path("/"))),
     "a folder below": (
         "volumes run, hostPath",
-        lambda it: _pod(it)["volumes"].append(_host_path("/run/gpushare/x")),
+        lambda obj: _pod(obj)["volumes"].append(_host_path("/run/gpushare/x")),
     ),
     "a Secret": (
         "in memory with a limit, only",
-        lambda it: _pod(it)["volumes"].append({"name": "s", "secret": {"secretName": "gpushare-webhook-tls"}}),
+        lambda obj: _pod(obj)["volumes"].append({"name": "s", "secret": {"secretName": "gpushare-webhook-tls"}}),
     ),
-    "the node's network": ("neither its network", lambda it: _pod(it).update(hostNetwork=True)),
-    "the node's IPC": ("neither its network", lambda it: _pod(it).update(hostIPC=True)),
+    "the node's network": ("neither its network", lambda obj: _pod(obj).update(hostNetwork=True)),
+    "the node's IPC": ("neither its network", lambda obj: _pod(obj).update(hostIPC=True)),
     "another account": (
         "ServiceAccount gpushare-mps",
-        lambda it: _pod(it).update(serviceAccountName="gpushare-operator"),
+        lambda obj: _pod(obj).update(serviceAccountName="gpushare-operator"),
     ),
-    "a token": ("has no token", lambda it: _pod(it).update(automountServiceAccountToken=True)),
+    "a token": ("has no token", lambda obj: _pod(obj).update(automountServiceAccountToken=True)),
     "no AppArmor": (
         "AppArmor",
-        lambda it: _container(it)["securityContext"].update(appArmorProfile={"type": "Unconfined"}),
+        lambda obj: _container(obj)["securityContext"].update(appArmorProfile={"type": "Unconfined"}),
     ),
     "another SELinux type": (
         "SELinux",
-        lambda it: _pod(it)["securityContext"].update(seLinuxOptions={"type": "spc_t"}),
+        lambda obj: _pod(obj)["securityContext"].update(seLinuxOptions={"type": "spc_t"}),
     ),
     "sysctls": (
         "no sysctls",
-        lambda it: _pod(it)["securityContext"].update(sysctls=[{"name": "kernel.shm_rmid_forced", "value": "1"}]),
+        lambda obj: _pod(obj)["securityContext"].update(sysctls=[{"name": "kernel.shm_rmid_forced", "value": "1"}]),
     ),
-    "another runtime": ("RuntimeClass", lambda it: _pod(it).update(runtimeClassName="nvidia")),
+    "another runtime": ("RuntimeClass", lambda obj: _pod(obj).update(runtimeClassName="nvidia")),
     "a claim": (
         "claims",
-        lambda it: _pod(it).update(resourceClaims=[{"name": "a", "resourceClaimName": "a"}]),
+        lambda obj: _pod(obj).update(resourceClaims=[{"name": "a", "resourceClaimName": "a"}]),
     ),
     "the webhook's labels": (
         "labels of an MPS pod",
-        lambda it: _as_component(it, "webhook"),
+        lambda obj: _as_component(obj, "webhook"),
     ),
-    "another share than its label says": ("--share", lambda it: _container(it)["command"].__setitem__(3, "another")),
-    "another root": ("--root", lambda it: _container(it)["command"].__setitem__(5, "/")),
+    "another share than its label says": ("--share", lambda obj: _container(obj)["command"].__setitem__(3, "another")),
+    "another root": ("--root", lambda obj: _container(obj)["command"].__setitem__(5, "/")),
     "a further argument": (
         "commands of an MPS pod are",
-        lambda it: _container(it)["command"].append("--log-level=DEBUG"),
+        lambda obj: _container(obj)["command"].append("--log-level=DEBUG"),
     ),
-    "a further argument of the broker": ("commands of an MPS pod are", lambda it: _broker(it)["command"].append("-v")),
-    "no simulation where the chart has one": ("chart's options", lambda it: _container(it)["command"].pop()),
-    "a working directory": ("working directory", lambda it: _container(it).update(workingDir="/run/gpushare")),
-    "a probe": ("probes", lambda it: _container(it).update(livenessProbe={"exec": {"command": ["id"]}})),
-    "a readiness probe": ("probes", lambda it: _container(it).update(readinessProbe={"exec": {"command": ["id"]}})),
-    "a start-up probe": ("probes", lambda it: _container(it).update(startupProbe={"exec": {"command": ["id"]}})),
-    "standard input": ("standard input", lambda it: _container(it).update(stdin=True)),
-    "a terminal": ("standard input", lambda it: _container(it).update(tty=True)),
+    "a further argument of the broker": (
+        "commands of an MPS pod are",
+        lambda obj: _broker(obj)["command"].append("-v"),
+    ),
+    "no simulation where the chart has one": ("chart's options", lambda obj: _container(obj)["command"].pop()),
+    "a working directory": ("working directory", lambda obj: _container(obj).update(workingDir="/run/gpushare")),
+    "a probe": ("probes", lambda obj: _container(obj).update(livenessProbe={"exec": {"command": ["id"]}})),
+    "a readiness probe": ("probes", lambda obj: _container(obj).update(readinessProbe={"exec": {"command": ["id"]}})),
+    "a start-up probe": ("probes", lambda obj: _container(obj).update(startupProbe={"exec": {"command": ["id"]}})),
+    "standard input": ("standard input", lambda obj: _container(obj).update(stdin=True)),
+    "a terminal": ("standard input", lambda obj: _container(obj).update(tty=True)),
     "a message file elsewhere": (
         "message file",
-        lambda it: _container(it).update(terminationMessagePath="/run/gpushare/x"),
+        lambda obj: _container(obj).update(terminationMessagePath="/run/gpushare/x"),
     ),
-    "a block device": ("block devices", lambda it: _with_block_device(it)),
-    "a port": ("ports", lambda it: _container(it).update(ports=[{"containerPort": 80}])),
+    "a block device": ("block devices", lambda obj: _with_block_device(obj)),
+    "a port": ("ports", lambda obj: _container(obj).update(ports=[{"containerPort": 80}])),
     "environment of a Secret": (
         "no environment",
-        lambda it: _container(it).update(envFrom=[{"secretRef": {"name": "gpushare-webhook-tls"}}]),
+        lambda obj: _container(obj).update(envFrom=[{"secretRef": {"name": "gpushare-webhook-tls"}}]),
     ),
-    "another device": ("asks for CPU", lambda it: _asking(it, "nvidia.com/gpu")),
-    "another share's slot": ("asks for CPU", lambda it: _asking(it, "gpushare.dev/other")),
-    "a device in the broker": ("asks for CPU", lambda it: _asking(it, "internal.gpushare.dev/mps", container=1)),
-    "run elsewhere": ("mounts run whole", lambda it: _mount(it).update(mountPath="/usr/bin")),
-    "a part of run": ("mounts run whole", lambda it: _mount(it).update(subPath="gpus")),
-    "a part of run by a variable": ("mounts run whole", lambda it: _mount(it).update(subPathExpr="gpus")),
-    "propagation": ("mounts run whole", lambda it: _mount(it).update(mountPropagation="HostToContainer")),
+    "another device": ("asks for CPU", lambda obj: _asking(obj, "nvidia.com/gpu")),
+    "another share's slot": ("asks for CPU", lambda obj: _asking(obj, "gpushare.dev/other")),
+    "a device in the broker": ("asks for CPU", lambda obj: _asking(obj, "internal.gpushare.dev/mps", container=1)),
+    "run elsewhere": ("mounts run whole", lambda obj: _mount(obj).update(mountPath="/usr/bin")),
+    "a part of run": ("mounts run whole", lambda obj: _mount(obj).update(subPath="gpus")),
+    "a part of run by a variable": ("mounts run whole", lambda obj: _mount(obj).update(subPathExpr="gpus")),
+    "propagation": ("mounts run whole", lambda obj: _mount(obj).update(mountPropagation="HostToContainer")),
     "run twice": (
         "mounts run whole",
-        lambda it: _container(it)["volumeMounts"].append({"name": "run", "mountPath": "/opt/gpushare"}),
+        lambda obj: _container(obj)["volumeMounts"].append({"name": "run", "mountPath": "/opt/gpushare"}),
     ),
-    "tmp over the programs": ("mounts run whole", lambda it: _mount(it, place=1).update(mountPath="/opt/gpushare")),
-    "another kind of path": ("volumes run, hostPath", lambda it: _pod(it)["volumes"][0]["hostPath"].update(type="")),
+    "tmp over the programs": ("mounts run whole", lambda obj: _mount(obj, place=1).update(mountPath="/opt/gpushare")),
+    "another kind of path": ("volumes run, hostPath", lambda obj: _pod(obj)["volumes"][0]["hostPath"].update(type="")),
     "run in memory": (
         "volumes run, hostPath",
-        lambda it: _pod(it)["volumes"].__setitem__(0, {"name": "run", "emptyDir": {}}),
+        lambda obj: _pod(obj)["volumes"].__setitem__(0, {"name": "run", "emptyDir": {}}),
     ),
-    "a tmp on the node": ("in memory", lambda it: _pod(it)["volumes"][1].update(emptyDir={"sizeLimit": "1Mi"})),
-    "a tmp without a limit": ("in memory", lambda it: _pod(it)["volumes"][1].update(emptyDir={"medium": "Memory"})),
-    "a node by name": ("default scheduler", lambda it: _pod(it).update(nodeName=NODE)),
-    "another scheduler": ("default scheduler", lambda it: _pod(it).update(schedulerName="mine")),
-    "another priority": ("node-critical", lambda it: _pod(it).update(priorityClassName="system-cluster-critical")),
-    "a group of files": ("no fsGroup", lambda it: _pod(it)["securityContext"].update(fsGroup=5)),
-    "another's pull secret": ("imagePullSecrets", lambda it: _pod(it).update(imagePullSecrets=[{"name": "other"}])),
+    "a tmp on the node": ("in memory", lambda obj: _pod(obj)["volumes"][1].update(emptyDir={"sizeLimit": "1Mi"})),
+    "a tmp without a limit": ("in memory", lambda obj: _pod(obj)["volumes"][1].update(emptyDir={"medium": "Memory"})),
+    "a node by name": ("default scheduler", lambda obj: _pod(obj).update(nodeName=NODE)),
+    "another scheduler": ("default scheduler", lambda obj: _pod(obj).update(schedulerName="mine")),
+    "another priority": ("node-critical", lambda obj: _pod(obj).update(priorityClassName="system-cluster-critical")),
+    "a group of files": ("no fsGroup", lambda obj: _pod(obj)["securityContext"].update(fsGroup=5)),
+    "another's pull secret": ("imagePullSecrets", lambda obj: _pod(obj).update(imagePullSecrets=[{"name": "other"}])),
     "names of hosts": (
         "no fsGroup, names of hosts",
-        lambda it: _pod(it).update(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["kubernetes.default.svc"]}]),
+        lambda obj: _pod(obj).update(hostAliases=[{"ip": "10.0.0.1", "hostnames": ["kubernetes.default.svc"]}]),
     ),
-    "DNS": ("DNS settings", lambda it: _pod(it).update(dnsConfig={"nameservers": ["10.0.0.1"]})),
+    "DNS": ("DNS settings", lambda obj: _pod(obj).update(dnsConfig={"nameservers": ["10.0.0.1"]})),
     "its own SELinux type": (
         "SELinux",
-        lambda it: _container(it)["securityContext"].update(seLinuxOptions={"type": "spc_t"}),
+        lambda obj: _container(obj)["securityContext"].update(seLinuxOptions={"type": "spc_t"}),
     ),
     "no AppArmor for the pod": (
         "AppArmor",
-        lambda it: _pod(it)["securityContext"].update(appArmorProfile={"type": "Unconfined"}),
+        lambda obj: _pod(obj)["securityContext"].update(appArmorProfile={"type": "Unconfined"}),
     ),
-    "another name": ("gpushare-mps-<share>", lambda it: it["metadata"].update(name="gpushare-agent-2")),
+    "another name": ("gpushare-mps-<share>", lambda obj: obj["metadata"].update(name="gpushare-agent-2")),
 }
 
 

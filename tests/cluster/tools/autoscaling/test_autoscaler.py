@@ -139,7 +139,7 @@ def autoscaler(harness: Harness, program: Path, *taints: Object, slots: int = SL
 
 
 def group_nodes(harness: Harness) -> list[str]:
-    return [it["metadata"]["name"] for it in harness.kubectl.items("nodes", f"--selector={GROUP_LABEL}={GROUP}")]
+    return [node["metadata"]["name"] for node in harness.kubectl.items("nodes", f"--selector={GROUP_LABEL}={GROUP}")]
 
 
 class Machine:
@@ -204,8 +204,8 @@ class Machine:
         self.harness.kubectl.create(resource_slice(self.node, owner, [made]))
 
     def assigned(self) -> bool:
-        found = self.harness.kubectl.get("gpunode", self.node).get("spec", {}).get("assignments") or []
-        return [it["share"] for it in found] == ["scaled"]
+        assignments = self.harness.kubectl.get("gpunode", self.node).get("spec", {}).get("assignments") or []
+        return [assignment["share"] for assignment in assignments] == ["scaled"]
 
 
 def taints_of(harness: Harness, node: str) -> list[str]:
@@ -238,7 +238,7 @@ def test_a_node_comes_for_a_pod_opens_once_it_serves_and_goes_when_unused(fresh:
         machine = Machine(fresh, first_node(fresh, log))
         machine.boot()
         machine.beat()
-        assert "TriggeredScaleUp" in {it["reason"] for it in tenant.kubectl.items("events")}
+        assert "TriggeredScaleUp" in {event["reason"] for event in tenant.kubectl.items("events")}
         for _ in range(15):
             machine.beat()
             time.sleep(1)
@@ -316,7 +316,7 @@ def test_claims_bring_nodes_to_a_group_once_a_node_of_the_group_has_served(fresh
 
     def start_node() -> Machine:
         """A node that has come serves: its taint goes."""
-        (machine,) = [it for it in machines.values() if it.node in group_nodes(fresh) and not it.serves]
+        (machine,) = [item for item in machines.values() if item.node in group_nodes(fresh) and not item.serves]
         machine.boot()
         machine.beat()
         machine.report()
@@ -334,7 +334,7 @@ def test_claims_bring_nodes_to_a_group_once_a_node_of_the_group_has_served(fresh
         return bound_to(tenant, pod) != ""
 
     def refused(pod: str) -> bool:
-        return "NotTriggerScaleUp" in {it["reason"] for it in tenant.kubernetes_events(pod)}
+        return "NotTriggerScaleUp" in {event["reason"] for event in tenant.kubernetes_events(pod)}
 
     try:
         with (

@@ -42,8 +42,8 @@ def prometheus(fresh: Harness, tmp_path_factory: pytest.TempPathFactory) -> Iter
     scrape = chart.scrape_config(chart.manifest(helm, "podmonitor.yaml"), fresh.layout.kubeconfig)
     scrape["scrape_interval"] = SCRAPE
     program = build_component(PROMETHEUS, cache_root()) / "prometheus"
-    with running(program, tmp_path_factory.mktemp("prometheus"), [scrape], host=fresh.layout.network.host_ip) as it:
-        yield it
+    with running(program, tmp_path_factory.mktemp("prometheus"), [scrape], host=fresh.layout.network.host_ip) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +74,10 @@ def available(harness: Harness) -> bool:
 
 def deployment(*arguments: str) -> Object:
     """The example's, by the cluster's image, with other arguments."""
-    found = example("deployment")
-    [container] = found["spec"]["template"]["spec"]["containers"]
+    document = example("deployment")
+    [container] = document["spec"]["template"]["spec"]["containers"]
     container["args"] = ["run", *arguments]
-    return found
+    return document
 
 
 def computing(tenant: Tenant) -> int:
@@ -96,8 +96,8 @@ def test_busy_clients_get_more_replicas_and_idle_ones_fewer(metrics: Harness) ->
             tenant.kubectl("apply", "-f", str(EXAMPLES / "autoscaler.yaml"))
 
             def told() -> Object:
-                found: Object = tenant.kubectl.get("hpa", "answers").get("status", {})
-                return found
+                status: Object = tenant.kubectl.get("hpa", "answers").get("status", {})
+                return status
 
             def scaled(replicas: int) -> bool:
                 return told().get("desiredReplicas") == replicas == computing(tenant)

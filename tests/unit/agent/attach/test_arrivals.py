@@ -79,7 +79,7 @@ def test_a_process_whose_pod_is_not_known_may_be_anybody_s() -> None:
 
 def test_the_latest_come_first_and_each_once() -> None:
     made = log(broker(arrival(7, 1.0)), broker(arrival(7, 1.0), arrival(8, 2.0)), broker(arrival(8, 2.0), attached=9))
-    assert [one.pid for one in made.attaches(GPU, (), {}, {}).latest] == [8, 7]
+    assert [arrival.pid for arrival in made.attaches(GPU, (), {}, {}).latest] == [8, 7]
 
 
 def test_an_arrival_is_news_and_a_heartbeat_is_none() -> None:

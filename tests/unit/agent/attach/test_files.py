@@ -51,7 +51,7 @@ def version(directory: GpuDir) -> int:
 def test_the_broker_can_read_it(directory: GpuDir) -> None:
     GrantFiles().update(taken(directory), READY, HOLDERS)
     assert directory.grants.stat().st_mode & 0o777 == 0o644
-    assert [(one.name, one.containers[0].name) for one in written(directory).pods] == [("pod-1", "app")]
+    assert [(pod.name, pod.containers[0].name) for pod in written(directory).pods] == [("pod-1", "app")]
 
 
 def test_what_stays_as_it_was_is_not_written_again_and_what_changes_is(directory: GpuDir) -> None:
@@ -136,7 +136,7 @@ async def test_the_agent_grants_a_slot_while_the_kubelet_lists_it(node: FakeNode
     await node.ticks(2)
     assert written(directory).pods == []
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
-    await node.until(lambda: [one.name for one in written(directory).pods] == ["pod"])
+    await node.until(lambda: [pod.name for pod in written(directory).pods] == ["pod"])
     node.kubelet.holders = set()
     await node.until(lambda: written(directory).pods == [])
 
@@ -152,7 +152,7 @@ async def test_a_restarted_agent_keeps_grants_while_the_kubelet_is_down(node: Fa
     node.start()
     await node.until(lambda: node.latest.decisions is not None and node.readings.cache.pods.synced.is_set())
     await node.ticks(3)
-    assert [one.name for one in written(directory).pods] == ["pod"]
+    assert [pod.name for pod in written(directory).pods] == ["pod"]
 
 
 async def test_a_gpu_is_closed_after_maxwait_and_not_while_draining(

@@ -37,8 +37,8 @@ def holders(
     )
 
 
-def found(given: PartHolders) -> dict[str, dict[str, ClientGrant | None]]:
-    return {one.name: {item.name: item.grant for item in one.containers} for one in granted_pods(given, *HERE).pods}
+def grants_of(given: PartHolders) -> dict[str, dict[str, ClientGrant | None]]:
+    return {pod.name: {item.name: item.grant for item in pod.containers} for pod in granted_pods(given, *HERE).pods}
 
 
 def initialising(init: Any, *containers: Any, number: int = 1, started: bool = True) -> Any:
@@ -95,7 +95,7 @@ def test_only_a_container_with_a_slot_gets_its_grant() -> None:
     ],
 )  # fmt: skip
 def test_who_has_a_grant(sentence: str, given: PartHolders, expected: object) -> None:
-    assert found(given) == expected, sentence
+    assert grants_of(given) == expected, sentence
 
 
 def queued(**clients: Any) -> GpuShare:
@@ -105,15 +105,17 @@ def queued(**clients: Any) -> GpuShare:
 def test_who_came_before_the_queue_has_a_class_by_which_launches_count() -> None:
     before = holders(pod(), places={("pod-1", "app"): HERE})
     given = replace(before, shares={"a": queued()})
-    assert found(given) == {"pod-1": {"app": structs.replace(GRANTED, client_class="Normal")}}
-    assert found(replace(given, by_cdi=False)) == {"pod-1": {"app": GRANTED}}, "no library would say what it launches"
-    assert found(replace(before, shares={"a": queued(classes={})})) == {"pod-1": {"app": GRANTED}}
+    assert grants_of(given) == {"pod-1": {"app": structs.replace(GRANTED, client_class="Normal")}}
+    assert grants_of(replace(given, by_cdi=False)) == {"pod-1": {"app": GRANTED}}, (
+        "no library would say what it launches"
+    )
+    assert grants_of(replace(before, shares={"a": queued(classes={})})) == {"pod-1": {"app": GRANTED}}
 
 
 def test_an_init_container_has_no_part_once_containers_run() -> None:
     running = initialising(container("init"), container())
     running["status"] |= pod(1, container())["status"]
-    assert found(holders(running, places={("pod-1", "app"): HERE})) == {"pod-1": {"app": GRANTED, "init": None}}
+    assert grants_of(holders(running, places={("pod-1", "app"): HERE})) == {"pod-1": {"app": GRANTED, "init": None}}
 
 
 ENDED = {"terminated": {"exitCode": 0}}
@@ -138,14 +140,14 @@ def test_a_container_that_ended_for_good_does_not_count(
     made = pod(1, container(), beside, with_status=False)
     made["spec"]["restartPolicy"] = policy
     made["status"]["containerStatuses"] = [{"name": "side", "state": state}]
-    assert [*found(holders(made, places={("pod-1", "app"): HERE}))["pod-1"]] == ["app", *named], sentence
+    assert [*grants_of(holders(made, places={("pod-1", "app"): HERE}))["pod-1"]] == ["app", *named], sentence
 
 
 @pytest.mark.parametrize(("state", "named"), [(ENDED, []), (FAILED, ["init"]), ({}, ["init"])])
 def test_an_init_container_that_ended_does_not_count_during_a_hook(state: object, named: list[str]) -> None:
     made = initialising(PLAIN | {"name": "init"}, container())
     made["status"]["initContainerStatuses"] = [{"name": "init", "state": state}]
-    assert [*found(holders(made, places={("pod-1", "app"): HERE}))["pod-1"]] == ["app", *named]
+    assert [*grants_of(holders(made, places={("pod-1", "app"): HERE}))["pod-1"]] == ["app", *named]
 
 
 def test_pods_that_run_come_first_and_those_whose_gpu_is_not_known_last() -> None:
@@ -156,13 +158,13 @@ def test_pods_that_run_come_first_and_those_whose_gpu_is_not_known_last() -> Non
         running,
         places={("pod-2", "app"): HERE, ("pod-3", "app"): HERE},
     )
-    assert list(found(given)) == ["pod-3", "pod-2", "pod-1"]
+    assert list(grants_of(given)) == ["pod-3", "pod-2", "pod-1"]
 
 
 def test_an_ephemeral_container_is_named_and_has_no_part() -> None:
     debugged = pod()
     debugged["spec"]["ephemeralContainers"] = [PLAIN]
-    assert found(holders(debugged, places={("pod-1", "app"): HERE})) == {"pod-1": {"app": GRANTED, "plain": None}}
+    assert grants_of(holders(debugged, places={("pod-1", "app"): HERE})) == {"pod-1": {"app": GRANTED, "plain": None}}
 
 
 def test_the_id_of_an_instance_that_has_ended_is_not_written() -> None:
@@ -193,10 +195,10 @@ def crowd(pods: int, parts: int, plain: int) -> PartHolders:
     for number in range(pods):
         mine = [container(f"{index:063d}") for index in range(parts)]
         others = [container(f"p{index:062d}", share=None, grant=None) for index in range(plain)]
-        one = pod(number, *others, *mine)
-        one["metadata"] |= {"name": f"{number:0253d}", "namespace": "n" * 63}
-        made.append(one)
-        places |= {("n" * 63, one["metadata"]["name"], item["name"]): HERE for item in mine}
+        member = pod(number, *others, *mine)
+        member["metadata"] |= {"name": f"{number:0253d}", "namespace": "n" * 63}
+        made.append(member)
+        places |= {("n" * 63, member["metadata"]["name"], item["name"]): HERE for item in mine}
     return PartHolders(pods_by_cgroup_uid(made), places, {}, {"a": share()})
 
 
@@ -206,14 +208,14 @@ def test_any_crowd_fits_into_the_file(pods: int, parts: int, plain: int) -> None
     result = granted_pods(crowd(pods, parts, plain), *HERE)
     assert size(result.pods) <= MAX_BYTES
     assert len(result.pods) <= MAX_PODS
-    assert bool(result.left_out) is (sum(len(one.containers) for one in result.pods) < pods * (parts + plain))
+    assert bool(result.left_out) is (sum(len(pod.containers) for pod in result.pods) < pods * (parts + plain))
 
 
 def test_a_pod_with_3000_containers_keeps_its_parts_and_is_cut() -> None:
     result = granted_pods(crowd(1, 3, 3000), *HERE)
-    (one,) = result.pods
-    assert len(one.containers) == MAX_CONTAINERS
-    assert sum(item.grant is not None for item in one.containers) == 3
+    (pod,) = result.pods
+    assert len(pod.containers) == MAX_CONTAINERS
+    assert sum(item.grant is not None for item in pod.containers) == 3
     assert len(result.left_out) == 1
 
 

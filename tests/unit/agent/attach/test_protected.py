@@ -51,9 +51,9 @@ def granted(given: PartHolders, before: tuple[GrantedPod, ...] = ()) -> tuple[Gr
 
 
 def test_one_too_many_is_refused_and_not_made_normal() -> None:
-    found = granted(holders(client(1, 3), client(2, 1), client(3, 2), client(4, 0, ClientClass.BEST_EFFORT)))
-    assert outcome(found) == {"pod-1": "refused", "pod-2": "Protected", "pod-3": "Protected", "pod-4": "BestEffort"}
-    refused = next(item.containers[0] for item in found if item.name == "pod-1")
+    pods = granted(holders(client(1, 3), client(2, 1), client(3, 2), client(4, 0, ClientClass.BEST_EFFORT)))
+    assert outcome(pods) == {"pod-1": "refused", "pod-2": "Protected", "pod-3": "Protected", "pod-4": "BestEffort"}
+    refused = next(item.containers[0] for item in pods if item.name == "pod-1")
     assert refused.grant is None
 
 

@@ -49,7 +49,7 @@ ARRIVAL = Arrival(pid=7, pod_uid=uid(1), container="app", at=101.0)
     ],
 )
 def test_what_is_odd(sentence: str, environment: dict[str, str], odd: list[str]) -> None:
-    assert [found.name for found in odd_variables(environment, GRANT)] == odd, sentence
+    assert [variable.name for variable in odd_variables(environment, GRANT)] == odd, sentence
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

@@ -11,9 +11,9 @@ TWO_USERS = [{"resource": "pods", "uid": "a"}, {"resource": "pods", "uid": "b"}]
 
 
 def test_a_part_of_a_gpu_is_read_in_whole_percent_and_mib() -> None:
-    found = allocation(claim(result(consumedCapacity={"threads": "10", "memory": "2147483649"})), UID, "n")
-    assert found.parts == (Part("gpu", "gpu-0", "id-gpu", 10, 2048),)
-    assert (found.namespace, found.name, found.pod_uid, found.for_slots) == ("ns", "c", POD_UID, False)
+    claimed = allocation(claim(result(consumedCapacity={"threads": "10", "memory": "2147483649"})), UID, "n")
+    assert claimed.parts == (Part("gpu", "gpu-0", "id-gpu", 10, 2048),)
+    assert (claimed.namespace, claimed.name, claimed.pod_uid, claimed.for_slots) == ("ns", "c", POD_UID, False)
 
 
 def test_what_other_drivers_gave_does_not_concern_us() -> None:
@@ -22,9 +22,9 @@ def test_what_other_drivers_gave_does_not_concern_us() -> None:
 
 
 def test_the_schedulers_own_claim_has_a_part_for_each_container() -> None:
-    found = allocation(claim(result("one"), result("two"), by_scheduler=True), UID, "n")
-    assert found.for_slots
-    assert [(part.request, part.share_id) for part in found.parts] == [("one", "id-one"), ("two", "id-two")]
+    claimed = allocation(claim(result("one"), result("two"), by_scheduler=True), UID, "n")
+    assert claimed.for_slots
+    assert [(part.request, part.share_id) for part in claimed.parts] == [("one", "id-one"), ("two", "id-two")]
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ class Node:
     async def prepare(self, name: str = "c", uid: str = UID) -> Any:
         for known in self.kube.all(PODS):
             self.kube.remove(PODS, known["metadata"]["name"])
-        for found in self.pods.values():
-            self.kube.put(PODS, found)
+        for restored in self.pods.values():
+            self.kube.put(PODS, restored)
         if self.unreachable:
             self.kube.fail("get pods", TimeoutError("no answer"))
         return await self.preparer.prepare("ns", name, uid)

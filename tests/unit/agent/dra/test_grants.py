@@ -46,9 +46,9 @@ def test_variables_of_another_share_or_of_a_claims_pod_count_for_nothing() -> No
     ],
 )
 def test_more_than_the_share_allows_by_now_is_refused(consumed: dict[str, str], words: str) -> None:
-    found = allocation(claim(result(consumedCapacity=consumed)), UID, "n")
+    claimed = allocation(claim(result(consumedCapacity=consumed)), UID, "n")
     with pytest.raises(ClaimRefused, match=words):
-        granted(found, found.parts[0], share(), pod())
+        granted(claimed, claimed.parts[0], share(), pod())
 
 
 def test_a_share_serves_claims_of_its_namespaces_alone_and_only_by_claims() -> None:

@@ -54,10 +54,10 @@ def test_the_spec_names_variables_alone_and_every_one_that_mps_reads(tmp_path: P
 
 
 def user(name: str, uid: str, started: str = "", **status: str) -> dict[str, Any]:
-    found = pod(**status)
-    found["metadata"] |= {"name": name, "uid": uid}
-    found["status"] |= {"startTime": started} if started else {}
-    return found
+    made = pod(**status)
+    made["metadata"] |= {"name": name, "uid": uid}
+    made["status"] |= {"startTime": started} if started else {}
+    return made
 
 
 FIRST, SECOND = user("first", POD_UID, "2026-03-02T00:00:00Z"), user("second", "another", "2026-03-01T00:00:00Z")

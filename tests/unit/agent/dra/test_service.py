@@ -93,7 +93,11 @@ async def test_claims_are_prepared_each_for_itself(served: Any, messages: Any, s
     assert list(device.cdi_device_ids) == ["gpushare.dev/claim=u-good-gpu", "gpushare.dev/gpu=GPU-0"]
     assert getattr(device, "share_id", "share-1") == "share-1"
     assert answer.claims["u-bad"].error == "ResourceClaim ns/bad is not for us"
-    assert {uid: one.error for uid, one in gone.claims.items()} == {"u-good": "", "u-bad": "", "stuck": "disk full"}
+    assert {uid: answer.error for uid, answer in gone.claims.items()} == {
+        "u-good": "",
+        "u-bad": "",
+        "stuck": "disk full",
+    }
     assert hooks.gone == ["u-good", "u-bad"]
 
 

@@ -18,9 +18,9 @@ DRIVER = DriverVersions("580.159.04", "13.0")
 
 
 def offered(info: GpuInfo = H200, **spec: Any) -> dict[str, Any]:
-    found = device(info, share(**spec), DRIVER)
-    assert found is not None
-    return found
+    offer = device(info, share(**spec), DRIVER)
+    assert offer is not None
+    return offer
 
 
 def clients(**fields: Any) -> dict[str, Any]:
@@ -28,25 +28,25 @@ def clients(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_gpu_is_offered_with_all_that_claims_may_add_up_to() -> None:
-    found = offered()
-    assert found["name"] == "gpu-ab"
-    assert found["allowMultipleAllocations"] is True
-    assert {name: body["value"] for name, body in found["capacity"].items()} == {
+    offer = offered()
+    assert offer["name"] == "gpu-ab"
+    assert offer["allowMultipleAllocations"] is True
+    assert {name: body["value"] for name, body in offer["capacity"].items()} == {
         "threads": "100", "memory": "143259Mi", "clients": "8",
     }  # fmt: skip
-    assert found["attributes"]["driverVersion"] == {"version": "580.159.4"}, "semantic versions have no leading zeros"
-    assert found["attributes"]["cudaComputeCapability"] == {"version": "9.0.0"}
-    assert found["attributes"]["numaNode"] == {"int": 1}
-    assert "taints" not in found
+    assert offer["attributes"]["driverVersion"] == {"version": "580.159.4"}, "semantic versions have no leading zeros"
+    assert offer["attributes"]["cudaComputeCapability"] == {"version": "9.0.0"}
+    assert offer["attributes"]["numaNode"] == {"int": 1}
+    assert "taints" not in offer
 
 
 def test_over_commit_raises_what_there_is_and_not_what_one_may_have() -> None:
     threads = {"default": 20, "max": 60, "overcommit": 3}
     memory = {"default": "4Gi", "max": "64Gi", "overcommit": True}
-    found = offered(clients=clients(threads=threads, memory=memory))["capacity"]
-    assert found["threads"]["value"] == "300"
-    assert found["threads"]["requestPolicy"]["validRange"]["max"] == "60"
-    assert found["memory"]["value"] == "512Gi"
+    capacity = offered(clients=clients(threads=threads, memory=memory))["capacity"]
+    assert capacity["threads"]["value"] == "300"
+    assert capacity["threads"]["requestPolicy"]["validRange"]["max"] == "60"
+    assert capacity["memory"]["value"] == "512Gi"
 
 
 def test_a_gpu_on_which_not_one_client_fits_is_not_offered() -> None:
@@ -66,13 +66,13 @@ def test_every_policy_is_one_that_the_api_server_takes(
     info = GpuInfo("GPU-1", 0, 0, "any", gpu_mib, 132, "9.0", None, False)
     amounts = {"default": f"{memory[0]}Mi", "max": f"{memory[1]}Mi"}
     bounds = {"default": threads[0], "max": threads[1]}
-    found = device(info, share(clients=clients(memory=amounts, threads=bounds)), DRIVER)
-    if found is None:
+    offer = device(info, share(clients=clients(memory=amounts, threads=bounds)), DRIVER)
+    if offer is None:
         assert memory[0] > gpu_mib - 512
         return
     for name in ("threads", "memory"):
-        policy = found["capacity"][name]["requestPolicy"]
-        value, default = (parse_quantity(item) for item in (found["capacity"][name]["value"], policy["default"]))
+        policy = offer["capacity"][name]["requestPolicy"]
+        value, default = (parse_quantity(item) for item in (offer["capacity"][name]["value"], policy["default"]))
         least, most, step = (parse_quantity(policy["validRange"][key]) for key in ("min", "max", "step"))
         assert least <= default <= most <= value
         assert (default - least) % step == 0
@@ -82,14 +82,14 @@ def test_every_policy_is_one_that_the_api_server_takes(
 @pytest.mark.parametrize(
     ("change", "equal"),
     [
-        (lambda it: it, True),
-        (lambda it: it["spec"]["devices"][1]["taints"][0].update(timeAdded="2026-01-01T00:00:00Z"), True),
-        (lambda it: it["spec"]["devices"][0].update(taints=[{"key": "k"}]), False),
-        (lambda it: it["spec"]["devices"][1].pop("taints"), False),
-        (lambda it: it["spec"]["devices"].pop(), False),
-        (lambda it: it["spec"].update(nodeName="other"), False),
-        (lambda it: it["metadata"]["annotations"].update({"gpushare.dev/prepared": "8"}), False),
-        (lambda it: it["metadata"].update(resourceVersion="9", labels={"some": "body's"}), True),
+        (lambda obj: obj, True),
+        (lambda obj: obj["spec"]["devices"][1]["taints"][0].update(timeAdded="2026-01-01T00:00:00Z"), True),
+        (lambda obj: obj["spec"]["devices"][0].update(taints=[{"key": "k"}]), False),
+        (lambda obj: obj["spec"]["devices"][1].pop("taints"), False),
+        (lambda obj: obj["spec"]["devices"].pop(), False),
+        (lambda obj: obj["spec"].update(nodeName="other"), False),
+        (lambda obj: obj["metadata"]["annotations"].update({"gpushare.dev/prepared": "8"}), False),
+        (lambda obj: obj["metadata"].update(resourceVersion="9", labels={"some": "body's"}), True),
     ],
 )
 def test_only_what_the_api_server_adds_by_itself_makes_no_difference(change: Any, equal: bool) -> None:
@@ -100,9 +100,9 @@ def test_only_what_the_api_server_adds_by_itself_makes_no_difference(change: Any
 
 
 def test_tainted_devices_are_closed_and_without_a_slice_nothing_is_known() -> None:
-    found = resource_slice("n", "u", [tainted({"name": "b"}, "Draining"), {"name": "a"}])
-    assert [item["name"] for item in found["spec"]["devices"]] == ["a", "b"]
-    assert closed_devices(found) == {"b"}
+    published = resource_slice("n", "u", [tainted({"name": "b"}, "Draining"), {"name": "a"}])
+    assert [item["name"] for item in published["spec"]["devices"]] == ["a", "b"]
+    assert closed_devices(published) == {"b"}
     assert closed_devices(None) is None
 
 
@@ -110,10 +110,10 @@ LENDING = {"default": "4Gi", "max": "64Gi", "limits": {"max": "96Gi", "overcommi
 
 
 def test_memory_that_claims_may_borrow_is_a_capacity_of_its_own() -> None:
-    found = offered(clients=clients(memory=LENDING))["capacity"]
-    assert found["memory"]["value"] == "143259Mi"
-    assert found["memoryBurst"]["value"] == "71629Mi", "with memory 150 percent of it"
-    assert found["memoryBurst"]["requestPolicy"] == {
+    capacity = offered(clients=clients(memory=LENDING))["capacity"]
+    assert capacity["memory"]["value"] == "143259Mi"
+    assert capacity["memoryBurst"]["value"] == "71629Mi", "with memory 150 percent of it"
+    assert capacity["memoryBurst"]["requestPolicy"] == {
         "default": "0Mi",
         "validRange": {"min": "0Mi", "max": "71629Mi", "step": "1Mi"},
     }

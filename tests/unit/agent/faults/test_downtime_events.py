@@ -23,7 +23,7 @@ def state(**counts: Any) -> DaemonState:
 
 
 def events(before: LastSeen, after: DaemonState, ended: tuple[SeenClient, ...] = (), *pods: Any) -> list[Any]:
-    return list(downtime_events("here", GPU, before, after, ended, {one["metadata"]["uid"]: one for one in pods}, NOW))
+    return list(downtime_events("here", GPU, before, after, ended, {pod["metadata"]["uid"]: pod for pod in pods}, NOW))
 
 
 def test_where_nothing_happened_nothing_is_reported() -> None:

@@ -36,8 +36,8 @@ async def test_what_is_missing_is_named(
         (tmp_path / "host-dev" / name).touch()
     devices = Devices(settings(tmp_path))
     await devices.scan()
-    for found, expected in ((devices.problem(), clients), (devices.daemon_problem(), daemons)):
-        assert found.startswith(expected) if expected else not found, sentence
+    for problem, expected in ((devices.problem(), clients), (devices.daemon_problem(), daemons)):
+        assert problem.startswith(expected) if expected else not problem, sentence
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,10 @@
 """The front libraries on the node, and what a container has in the driver's place."""
 
+import fcntl
+import hashlib
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -66,8 +71,8 @@ def test_triton_links_with_the_drivers_own_library() -> None:
 
 def test_a_driver_without_nvml_gets_no_front_for_it() -> None:
     driver = DriverFiles({"libcuda.so.1": f"{REAL}/libcuda.so.580.1"}, {})
-    found = in_container(devices.client_edits(0, "/c", driver, FRONTS), "/usr/lib64")
-    assert sorted(found) == ["gpushare-libcuda.so.1", "libcuda.so.1"]
+    mounted = in_container(devices.client_edits(0, "/c", driver, FRONTS), "/usr/lib64")
+    assert sorted(mounted) == ["gpushare-libcuda.so.1", "libcuda.so.1"]
 
 
 def test_a_process_may_have_all_of_the_part_that_it_sees() -> None:
@@ -76,9 +81,11 @@ def test_a_process_may_have_all_of_the_part_that_it_sees() -> None:
 
 
 def test_what_is_delivered_is_what_the_image_has_and_readable_by_all(tmp_path: Path) -> None:
-    found = FrontLibraries(image(tmp_path / "image"), tmp_path / "node").delivered(shows_grant=True, has_classes=False)
-    assert {soname: Path(path).read_text() for soname, path in found.items()} == {it: f"new {it}" for it in SONAMES}
-    for path in map(Path, found.values()):
+    paths = FrontLibraries(image(tmp_path / "image"), tmp_path / "node").delivered(shows_grant=True, has_classes=False)
+    assert {soname: Path(path).read_text() for soname, path in paths.items()} == {
+        soname: f"new {soname}" for soname in SONAMES
+    }
+    for path in map(Path, paths.values()):
         assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o644, 0o755)
 
 
@@ -133,9 +140,9 @@ def test_a_share_with_classes_has_the_library_that_launches_pass(tmp_path: Path)
     (source / CLASSES).write_text("new classes")
     fronts = FrontLibraries(source, tmp_path / "node")
     for shows_grant in (False, True):
-        found = fronts.delivered(shows_grant=shows_grant, has_classes=True)
-        assert Path(found["libcuda.so.1"]).read_text() == "new classes"
-        assert ("libnvidia-ml.so.1" in found) is shows_grant
+        paths = fronts.delivered(shows_grant=shows_grant, has_classes=True)
+        assert Path(paths["libcuda.so.1"]).read_text() == "new classes"
+        assert ("libnvidia-ml.so.1" in paths) is shows_grant
     assert fronts.delivered(shows_grant=False, has_classes=False) == {}
     assert Path(fronts.delivered(shows_grant=True, has_classes=False)["libcuda.so.1"]).read_text() == "new libcuda.so.1"
 
@@ -185,3 +192,56 @@ def test_who_has_the_pipe_directory_has_the_pre_stop_program(tmp_path: Path) -> 
         mounted = {mount.container_path: mount.read_only for mount in edits.mounts}
         assert mounted[names.CLIENT_PIPE_DIR]
         assert mounted[names.PRE_STOP_PROGRAM]
+
+
+def lease(path: str) -> int:
+    """A descriptor with a write lease on the file. BlockingIOError: somebody has it open."""
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # which does nothing
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def until_read(path: str) -> None:
+    """Until nobody gets a lease on it any more."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        try:
+            os.close(lease(path))
+        except BlockingIOError:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{path} can be leased")
+
+
+def test_nobody_gets_a_lease_on_what_others_run_and_load(tmp_path: Path) -> None:
+    source = image(tmp_path / "image")
+    (source / "pre-stop").write_text("#!")
+    program = PreStopProgram(source, tmp_path / "program")
+    fronts = FrontLibraries(source, tmp_path / "node")
+    path = program.delivered()
+    assert path is not None
+    libraries = fronts.delivered(shows_grant=True, has_classes=False)
+    for delivered in (path, *libraries.values()):
+        until_read(delivered)
+
+
+def test_a_lease_of_before_delays_no_agent_and_does_not_come_back(tmp_path: Path) -> None:
+    """The files of earlier versions, too."""
+    (tmp_path / "pre-stop").write_text("now")
+    version = hashlib.sha256(b"now").hexdigest()[:16]
+    paths = [tmp_path / "node" / name / "pre-stop" for name in ("earlier", version)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_text("now")
+    held = [lease(str(path)) for path in paths]
+    program = PreStopProgram(tmp_path, tmp_path / "node")
+    assert program.delivered() == str(paths[1])
+    for descriptor in held:
+        os.close(descriptor)
+    for path in paths:
+        until_read(str(path))

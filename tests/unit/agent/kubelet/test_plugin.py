@@ -379,8 +379,10 @@ async def test_preferred_ids_follow_the_shares_placement_for_each_container(
     await kubelet.start()
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
-    one = messages.ContainerPreferredAllocationRequest(available_deviceIDs=["A::1", "B::0", "B::1"], allocation_size=1)
-    request = messages.PreferredAllocationRequest(container_requests=[one, one])
+    container = messages.ContainerPreferredAllocationRequest(
+        available_deviceIDs=["A::1", "B::0", "B::1"], allocation_size=1
+    )
+    request = messages.PreferredAllocationRequest(container_requests=[container, container])
     answer = await kubelet.plugin().GetPreferredAllocation(request)
     assert [list(response.deviceIDs) for response in answer.container_responses] == [["B::0"], ["B::0"]]
     kind.wanted = Placement.PACK
@@ -395,8 +397,8 @@ async def test_the_kubelet_s_holders_are_not_read_while_it_allocates(
     served.offer([SLOT])
     await served.start()
     await kubelet.until(lambda: kubelet.lists)
-    one = messages.ContainerPreferredAllocationRequest(available_deviceIDs=[SLOT.id], allocation_size=1)
-    await kubelet.plugin().GetPreferredAllocation(messages.PreferredAllocationRequest(container_requests=[one]))
+    container = messages.ContainerPreferredAllocationRequest(available_deviceIDs=[SLOT.id], allocation_size=1)
+    await kubelet.plugin().GetPreferredAllocation(messages.PreferredAllocationRequest(container_requests=[container]))
     reading = asyncio.create_task(read(lock))
     lock_clock.now += RECORDED_SECONDS
     await allocate(kubelet, SLOT.id)

@@ -84,7 +84,7 @@ def test_the_search_is_short_for_sixteen_gpus_and_left_out_for_more() -> None:
 def nodes(draw: st.DrawFn) -> dict[str, GpuInfo]:
     infos = node(*draw(st.lists(st.sampled_from([None, 0, 1]), min_size=1, max_size=10)))
     groups = draw(st.lists(st.integers(0, 3), min_size=len(infos), max_size=len(infos)))
-    return linked(infos, *("".join(str(n) for n, group in enumerate(groups) if group == one) for one in range(1, 4)))
+    return linked(infos, *("".join(str(n) for n, group in enumerate(groups) if group == kind) for kind in range(1, 4)))
 
 
 @given(nodes(), st.sets(st.integers(0, 9)), st.integers(0, 10), st.randoms())
@@ -104,7 +104,7 @@ def test_with_links_too_each_answer_is_whole_and_always_the_same(
 @given(nodes(), st.integers(1, 6))
 def test_no_other_choice_is_joined_better(infos: dict[str, GpuInfo], size: int) -> None:
     def links(uuids: tuple[str, ...]) -> int:
-        return sum(other in infos[one].nvlinked for one in uuids for other in uuids)
+        return sum(other in infos[uuid].nvlinked for uuid in uuids for other in uuids)
 
     chosen = tuple(preferred_gpus(list(infos), [], size, infos))
     assert links(chosen) == max(links(others) for others in combinations(infos, len(chosen)))

@@ -35,10 +35,10 @@ class Loop:
 def test_who_borrows_in_two_readings_is_listed_with_all_figures() -> None:
     loop = Loop()
     assert loop.read(client(1, 20_000)) == []
-    (found,) = loop.read(client(1, 20_000))
-    assert (found.namespace, found.pod, found.container, found.share) == ("team", "pod-1", "app", "a")
-    assert (found.reserved_mib, found.limit_mib, found.observed_mib) == (8192, 24576, 20_000)
-    assert (found.since, found.ends_at) == (WALL, None)
+    (borrower,) = loop.read(client(1, 20_000))
+    assert (borrower.namespace, borrower.pod, borrower.container, borrower.share) == ("team", "pod-1", "app", "a")
+    assert (borrower.reserved_mib, borrower.limit_mib, borrower.observed_mib) == (8192, 24576, 20_000)
+    assert (borrower.since, borrower.ends_at) == (WALL, None)
 
 
 def test_one_that_borrows_every_other_reading_is_not_listed() -> None:
@@ -50,8 +50,8 @@ def test_one_that_borrows_every_other_reading_is_not_listed() -> None:
 
 def test_figures_that_move_change_no_entry() -> None:
     loop = Loop()
-    found = loop.read(client(1, 20_000), times=2)
-    assert loop.read(client(1, 23_000)) == found
+    entries = loop.read(client(1, 20_000), times=2)
+    assert loop.read(client(1, 23_000)) == entries
 
 
 def test_one_that_borrows_no_more_leaves_the_list_after_a_while() -> None:
@@ -62,17 +62,17 @@ def test_one_that_borrows_no_more_leaves_the_list_after_a_while() -> None:
 
 
 def test_a_restarted_agent_goes_on_with_the_entries_of_the_one_before() -> None:
-    (found,) = Loop().read(client(1, 20_000), times=2)
-    earlier = found.model_copy(update={"since": "2025-12-31T00:00:00Z"})
+    (borrower,) = Loop().read(client(1, 20_000), times=2)
+    earlier = borrower.model_copy(update={"since": "2025-12-31T00:00:00Z"})
     assert Loop(earlier).read(client(1, 21_000)) == [earlier]
 
 
 def test_borrowers_are_listed_in_their_order_with_the_time_of_the_end() -> None:
     loop = Loop()
     seen = [client(1, 12_000), client(2, 20_000), client(3, 23_000, priority=10)]
-    assert [one.pod for one in loop.read(*seen, times=2)] == ["pod-2", "pod-1", "pod-3"]
+    assert [entry.pod for entry in loop.read(*seen, times=2)] == ["pod-2", "pod-1", "pod-3"]
     first, *others = loop.list.listed({(UUID, uid(2), "app"): WALL})
-    assert (first.ends_at, [one.ends_at for one in others]) == (WALL, [None, None])
+    assert (first.ends_at, [entry.ends_at for entry in others]) == (WALL, [None, None])
 
 
 def test_borrowers_of_a_gpu_that_is_given_back_are_forgotten() -> None:

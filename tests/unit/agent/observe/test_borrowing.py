@@ -58,12 +58,12 @@ def reading(*usages: Usage, free: int | None = None, at: float = 100.0) -> Readi
     ],
 )
 def test_a_container_borrows_what_it_uses_above_its_reservation(seen: Usage, mib: int) -> None:
-    assert [it.mib for it in borrowings(reading(seen))] == ([mib] if mib else [])
+    assert [borrowing.mib for borrowing in borrowings(reading(seen))] == ([mib] if mib else [])
 
 
 def test_the_lowest_priority_goes_first_and_of_the_same_who_borrows_most() -> None:
     seen = [client(1, 12_000), client(2, 20_000), client(3, 23_000, priority=1000), client(4, 9000, priority=-5)]
-    assert [it.usage.pod for it in borrowings(reading(*seen))] == ["pod-4", "pod-2", "pod-1", "pod-3"]
+    assert [borrowing.usage.pod for borrowing in borrowings(reading(*seen))] == ["pod-4", "pod-2", "pod-1", "pod-3"]
 
 
 def test_contradicting_figures_make_no_borrower_and_no_shortage() -> None:
@@ -90,9 +90,9 @@ ENDED = client(2, 2192, processes=(replace(process(2, 2192), terminated=True),))
 def test_a_gpu_lacks_what_clients_have_reserved_and_is_not_free(
     seen: list[Usage], free: int, waiting: int, lack: int
 ) -> None:
-    found = shortage(reading(*seen, free=free), waiting)
-    assert found is not None
-    assert found.mib == lack
+    short = shortage(reading(*seen, free=free), waiting)
+    assert short is not None
+    assert short.mib == lack
 
 
 def test_without_nvmls_figure_nothing_is_known_and_nothing_changes() -> None:
@@ -222,7 +222,7 @@ def test_a_grant_that_is_only_assumed_ends_nobody() -> None:
 
 
 def ended(seen: Usage) -> Usage:
-    return replace(seen, processes=tuple(replace(it, terminated=True) for it in seen.processes))
+    return replace(seen, processes=tuple(replace(process, terminated=True) for process in seen.processes))
 
 
 def test_the_next_one_waits_for_the_memory_of_the_one_before() -> None:
@@ -288,8 +288,8 @@ CLIENTS = st.builds(
 )
 
 
-def _distinct(found: list[Usage]) -> list[Usage]:
-    return list({item.pod: item for item in found}.values())
+def _distinct(usages: list[Usage]) -> list[Usage]:
+    return list({item.pod: item for item in usages}.values())
 
 
 READINGS = st.lists(
@@ -307,9 +307,9 @@ def test_no_readings_name_a_client_within_its_reservation_or_end_unwarned(
     for usages, free, seconds in readings:
         gpu.now += seconds
         seen = reading(*usages, free=free, at=gpu.now)
-        found = shortage(seen, 0)
-        gpu.course, due = step(gpu.course, seen, found, policy)
-        short = found is not None and found.mib > 0
+        lack = shortage(seen, 0)
+        gpu.course, due = step(gpu.course, seen, lack, policy)
+        short = lack is not None and lack.mib > 0
         if due is not None and due.act is Act.NOTICE:
             assert short
             assert short_before, "one reading alone"
@@ -329,5 +329,5 @@ def test_no_readings_name_a_client_within_its_reservation_or_end_unwarned(
             assert set(map(identity, due.processes)) == set(map(identity, due.usage.processes))
         elif due is not None:
             assert gpu.course.ending is not None, "it follows an end"
-        if found is not None:
+        if lack is not None:
             short_before = short

@@ -166,11 +166,11 @@ def test_what_the_servers_list_shows(listed: Usage, contexts: dict[int, int], se
 def test_a_forged_pid_is_a_finding_after_a_while_and_not_for_one_reading() -> None:
     tracker = ViolationTracker([], 0.0, 30.0)
     forged = usage(CLIENT)
-    found = [
+    told = [
         bool(tracker.judge([reading(forged, {9: 1}, at, named=(named(9),))], {UUID: "a"}, "now").confirmed)
         for at in (100.0, 102.0, 100.0 + LISTED_SECONDS, 102.0 + LISTED_SECONDS)
     ]
-    assert found == [False, False, True, True]
+    assert told == [False, False, True, True]
 
 
 PIDS = st.integers(1, 6)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpushare.agent.observe import mounts
 from gpushare.agent.observe.mounts import (
     MAX_MOUNTINFO_BYTES,
     RETRY_SECONDS,
@@ -15,9 +16,9 @@ from gpushare.agent.observe.mounts import (
     SeenMounts,
     SlotContainer,
     Start,
+    lacking_class_library,
     running_containers,
     scan,
-    sees_library,
     start_of,
 )
 from gpushare.process.bounded_read import reading_until
@@ -66,13 +67,13 @@ class Node:
 
     def unmounted(self, *containers: SlotContainer) -> dict[str, list[int]]:
         """Without those of which it is not known."""
-        found = self.mounts.unmounted(containers or (OF_POD_1,))
-        known = {uuid: [item.lacking for item in some if not item.problem] for uuid, some in found.items()}
+        by_gpu = self.mounts.unmounted(containers or (OF_POD_1,))
+        known = {uuid: [item.lacking for item in some if not item.problem] for uuid, some in by_gpu.items()}
         return {uuid: [process.pid for process in some if process] for uuid, some in known.items() if some}
 
     def unknown(self, *containers: SlotContainer) -> list[str]:
-        found = self.mounts.unmounted(containers or (OF_POD_1,))
-        return [item.problem for some in found.values() for item in some if item.problem]
+        by_gpu = self.mounts.unmounted(containers or (OF_POD_1,))
+        return [item.problem for some in by_gpu.values() for item in some if item.problem]
 
 
 @pytest.fixture
@@ -282,18 +283,39 @@ def test_no_line_of_mountinfo_is_an_error(text: list[bytes]) -> None:
     assert scan([*text, MOUNT.encode()], "/run/gpushare/mps")[0]
 
 
+FRONT = "1102 1043 0:24 /fronts/1/{} /usr/lib64/libcuda.so.1 ro - tmpfs tmpfs rw\n"
+BEHIND = "1103 1043 8:1 /usr/lib64/libcuda.so.580.1 /usr/lib64/gpushare-libcuda.so.1 ro - ext4 /dev/sda rw\n"
+
+
 @pytest.mark.parametrize(
     ("mountinfo", "sees"),
     [
         (ROOT + MOUNT, False),
-        (ROOT + "1102 1043 0:24 /d /usr/lib64/gpushare-libcuda.so.1 ro - tmpfs tmpfs rw\n", True),
-        (ROOT + "1102 1043 0:24 /gpushare-libcuda.so.1 /usr/lib64/libcuda.so.1 ro - tmpfs tmpfs rw\n", False),
+        (ROOT + FRONT.format("libcuda-classes.so.1") + BEHIND, True),
+        (ROOT + FRONT.format("libcuda-classes.so.1//deleted") + BEHIND, True),
+        (ROOT + FRONT.format("libcuda.so.1") + BEHIND, False),
+        (ROOT + FRONT.format("libcuda.so.1//deleted") + BEHIND, False),
+        (ROOT + FRONT.format("not-libcuda-classes.so.1") + BEHIND, False),
+        (ROOT + BEHIND.replace("gpushare-libcuda", "libcuda-classes"), False),
         ("torn", False),
         (None, False),
     ],
 )
-def test_a_container_with_a_front_library_is_told_by_its_mounts(
+def test_a_container_with_the_library_of_classes_is_told_by_its_mounts(
     tmp_path: Path, mountinfo: str | None, sees: bool
 ) -> None:
     Node(tmp_path).in_container(7, mountinfo)
-    assert sees_library(7, tmp_path) is sees
+    assert lacking_class_library([(7, 1)], tmp_path) == (frozenset() if sees else {(7, 1)})
+
+
+def test_many_mounts_cost_a_reading_the_time_of_one_container(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose are not read by then is taken for one of an older container, which nobody ends."""
+    many = "".join(f"{number} 1043 8:1 /{number} /data/{'x' * 200} rw - ext4 /dev/sda rw\n" for number in range(4000))
+    silent = [(pid, 1) for pid in range(11, 19)]
+    for pid, _ in silent:
+        node.in_container(pid, many + FRONT.format("libcuda-classes.so.1"))
+    assert lacking_class_library(silent[:1], tmp_path) == frozenset()
+    monkeypatch.setattr(mounts, "CONTAINER_SECONDS", 0.0)
+    assert lacking_class_library(silent, tmp_path) == {*silent}

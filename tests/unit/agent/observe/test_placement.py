@@ -46,7 +46,7 @@ def test_each_start_of_a_container_is_one_event_whoever_comes_later() -> None:
     placements = Placements(BEGAN)
     (event,) = looked(placements, part())
     assert looked(placements, part()) == []
-    assert [it.regarding["name"] for it in looked(placements, part(), part(2))] == ["pod-2"]
+    assert [event.regarding["name"] for event in looked(placements, part(), part(2))] == ["pod-2"]
     (again,) = looked(placements, part(started=BEGAN + timedelta(hours=1)), part(2))
     assert again.content != event.content
 
@@ -55,7 +55,7 @@ def test_a_restarted_agent_repeats_nothing_and_leaves_out_nothing() -> None:
     before = part(1, started=BEGAN - DOWNTIME - timedelta(seconds=1))
     between = part(2, started=BEGAN - DOWNTIME)
     unknown = part(3, started=None)
-    assert [it.regarding["name"] for it in looked(Placements(BEGAN), before, between, unknown)] == ["pod-2"]
+    assert [event.regarding["name"] for event in looked(Placements(BEGAN), before, between, unknown)] == ["pod-2"]
     assert looked(Placements(BEGAN), between)[0].content == looked(Placements(BEGAN), between, before)[0].content
 
 

@@ -39,11 +39,11 @@ def published(**fields: Any) -> UnusedPart:
 
 
 def test_a_container_that_never_had_a_client_is_unused_since_it_started() -> None:
-    assert followed((1, FREE), (5, FREE)).found == (Unused(PART, START),)
+    assert followed((1, FREE), (5, FREE)).longest_first == (Unused(PART, START),)
 
 
 def test_one_that_had_a_client_is_unused_since_it_was_seen_last() -> None:
-    assert followed((1, FREE), (3, BUSY), (4, BUSY), (9, FREE)).found == (Unused(PART, at(4)),)
+    assert followed((1, FREE), (3, BUSY), (4, BUSY), (9, FREE)).longest_first == (Unused(PART, at(4)),)
 
 
 @pytest.mark.parametrize(
@@ -58,20 +58,20 @@ def test_one_that_had_a_client_is_unused_since_it_was_seen_last() -> None:
 )
 def test_a_process_of_an_unknown_container_counts_for_its_whole_pod(of: dict[str, str], is_used: bool) -> None:
     reading = Reading(UUID, "a", 1.0, 143155, (usage(process(7), **of),))
-    assert followed((1, {UUID: reading})).found == (() if is_used else (Unused(PART, START),))
+    assert followed((1, {UUID: reading})).longest_first == (() if is_used else (Unused(PART, START),))
 
 
 @pytest.mark.parametrize("nothing", [{}, {UUID: Reading(UUID, "b", 1.0, 143155, ())}])
 def test_without_a_reading_nothing_is_called_unused_and_what_was_stays_so(nothing: Any) -> None:
-    assert followed((1, nothing)).found == ()
-    assert followed((1, FREE), (2, nothing)).found == (Unused(PART, START),)
-    assert followed((1, FREE), (2, BUSY), (3, nothing)).found == ()
+    assert followed((1, nothing)).longest_first == ()
+    assert followed((1, FREE), (2, nothing)).longest_first == (Unused(PART, START),)
+    assert followed((1, FREE), (2, BUSY), (3, nothing)).longest_first == ()
 
 
 def test_a_container_that_has_ended_is_forgotten() -> None:
     unused = followed((1, FREE))
     unused.update(FREE, (), at(2))
-    assert unused.found == ()
+    assert unused.longest_first == ()
 
 
 @pytest.mark.parametrize(("minutes", "count"), [(1.9, 0), (2, 1)])
@@ -84,19 +84,21 @@ def test_what_lasts_is_published_with_the_same_times_at_every_turn(minutes: floa
 def test_a_restarted_agent_goes_on_with_what_was_published() -> None:
     earlier = published(unusedSince="2025-12-31T20:00:00Z")
     old = RunningPart("a", UUID, uid(1), ("team", "pod-1", "app"), START - timedelta(days=1))
-    found = followed((1, FREE), before=[earlier], parts=[old])
-    assert found.found == (Unused(old, START - timedelta(hours=4)),)
-    assert [item.unused_since for item in found.published(at(1))] == ["2025-12-31T20:00:00Z"]
+    unused = followed((1, FREE), before=[earlier], parts=[old])
+    assert unused.longest_first == (Unused(old, START - timedelta(hours=4)),)
+    assert [item.unused_since for item in unused.published(at(1))] == ["2025-12-31T20:00:00Z"]
 
 
 def test_an_earlier_container_of_the_same_name_does_not_count() -> None:
-    assert followed((1, FREE), before=[published(unusedSince="2025-12-31T20:00:00Z")]).found == (Unused(PART, START),)
+    assert followed((1, FREE), before=[published(unusedSince="2025-12-31T20:00:00Z")]).longest_first == (
+        Unused(PART, START),
+    )
 
 
 def test_an_agent_does_not_know_what_was_before_it() -> None:
     old = RunningPart("a", UUID, uid(1), ("team", "pod-1", "app"), START - timedelta(days=1))
     unknown = RunningPart("a", UUID, uid(2), ("team", "pod-2", "app"), None)
-    assert followed((1, FREE), parts=[old, unknown]).found == (Unused(old, START), Unused(unknown, START))
+    assert followed((1, FREE), parts=[old, unknown]).longest_first == (Unused(old, START), Unused(unknown, START))
 
 
 def test_those_unused_longest_are_published_first_and_few_of_many() -> None:
@@ -114,8 +116,8 @@ def test_it_is_never_dated_before_the_last_time_it_was_used(turns: list[Any]) ->
     for minute, readings in enumerate(turns, start=1):
         unused.update(readings, [PART], at(minute))
         last = at(minute) if readings is BUSY else last
-        assert all(item.since == last for item in unused.found)
-        assert bool(unused.found) <= (readings is not BUSY)
+        assert all(item.since == last for item in unused.longest_first)
+        assert bool(unused.longest_first) <= (readings is not BUSY)
 
 
 def test_running_containers_with_a_part_are_looked_at() -> None:

@@ -12,10 +12,10 @@ from tests.unit.agent.observed_pods import pod
 
 def holder(age: timedelta) -> Any:
     """The pod that the kubelet here says holds its slots; its container started so long ago."""
-    found = pod(1, name="pod", namespace="ns")
+    made = pod(1, name="pod", namespace="ns")
     started = format_timestamp(datetime.now(UTC) - age)
-    found["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": started}}
-    return found
+    made["status"]["containerStatuses"][0]["state"] = {"running": {"startedAt": started}}
+    return made
 
 
 async def test_a_restarted_agent_keeps_an_unused_part_without_a_write(node: FakeNode) -> None:
@@ -37,7 +37,7 @@ async def test_a_restarted_agent_keeps_an_unused_part_without_a_write(node: Fake
     live = node.kube.live(GPU_NODES, "n")
     node.kube.put(GPU_NODES, {**live, "status": {**live["status"], "unused": [published]}})
     node.start()
-    await node.until(lambda: node.running.observer.unused is not None and node.running.observer.unused.found)
+    await node.until(lambda: node.running.observer.unused is not None and node.running.observer.unused.longest_first)
     await node.ticks(3)
     assert node.status()["unused"] == [published]
     node.client(4711, 100, held)

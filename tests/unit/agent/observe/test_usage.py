@@ -19,25 +19,25 @@ def usages(listed: list[ListedProcess], *pods: Any, claimed: Any = None) -> list
 
 
 def test_the_processes_of_a_container_are_one_usage() -> None:
-    (found,) = usages([process(12, 300), process(11, 200)], pod())
-    assert (found.pids, found.memory_mib) == ((11, 12), 500)
-    assert (found.namespace, found.pod, found.container, found.grant) == ("team", "pod-1", "app", GRANT)
+    (usage,) = usages([process(12, 300), process(11, 200)], pod())
+    assert (usage.pids, usage.memory_mib) == ((11, 12), 500)
+    assert (usage.namespace, usage.pod, usage.container, usage.grant) == ("team", "pod-1", "app", GRANT)
 
 
 def test_two_containers_of_a_pod_are_two_usages() -> None:
     both = pod(1, container("one"), container("two"))
-    found = usages([process(11, 100, owner(1, 0)), process(12, 100, owner(1, 1))], both)
-    assert [(it.container, it.pids) for it in found] == [("one", (11,)), ("two", (12,))]
+    listed = usages([process(11, 100, owner(1, 0)), process(12, 100, owner(1, 1))], both)
+    assert [(usage.container, usage.pids) for usage in listed] == [("one", (11,)), ("two", (12,))]
 
 
 def test_what_a_container_does_past_mps_is_a_usage_apart_from_its_clients() -> None:
-    found = usages([process(11), process(12, mps=False)], pod())
-    assert [(it.mps, it.pids) for it in found] == [(True, (11,)), (False, (12,))]
+    listed = usages([process(11), process(12, mps=False)], pod())
+    assert [(usage.mps, usage.pids) for usage in listed] == [(True, (11,)), (False, (12,))]
 
 
 def test_each_process_of_the_host_stands_alone() -> None:
-    found = usages([process(11, host=True), process(12, host=True)], pod())
-    assert [(it.pod_uid, it.pids, it.slot, it.grant) for it in found] == [
+    listed = usages([process(11, host=True), process(12, host=True)], pod())
+    assert [(usage.pod_uid, usage.pids, usage.slot, usage.grant) for usage in listed] == [
         ("", (11,), False, None),
         ("", (12,), False, None),
     ]
@@ -50,13 +50,13 @@ def test_our_own_mps_pods_are_no_usage() -> None:
 
 
 def test_an_unknown_container_is_the_only_one_with_a_slot() -> None:
-    (found,) = usages([process(11)], pod(1, container(), container("proxy", share=None), with_status=False))
-    assert (found.container, found.grant) == ("app", GRANT)
+    (usage,) = usages([process(11)], pod(1, container(), container("proxy", share=None), with_status=False))
+    assert (usage.container, usage.grant) == ("app", GRANT)
 
 
 def test_of_several_containers_with_slots_none_is_guessed() -> None:
-    (found,) = usages([process(11)], pod(1, container("one"), container("two"), with_status=False))
-    assert (found.pod, found.container, found.slot, found.grant) == ("pod-1", "", False, None)
+    (usage,) = usages([process(11)], pod(1, container("one"), container("two"), with_status=False))
+    assert (usage.pod, usage.container, usage.slot, usage.grant) == ("pod-1", "", False, None)
 
 
 def test_a_sidecar_with_a_slot_is_found_among_the_init_containers() -> None:
@@ -65,14 +65,14 @@ def test_a_sidecar_with_a_slot_is_found_among_the_init_containers() -> None:
     with_sidecar["status"]["initContainerStatuses"] = [
         {"name": "sidecar", "containerID": f"cri-o://{container_id(77)}"}
     ]
-    (found,) = usages([process(11, 100, Owner(uid(1), container_id(77)))], with_sidecar)
-    assert (found.container, found.slot, found.grant) == ("sidecar", True, GRANT)
+    (usage,) = usages([process(11, 100, Owner(uid(1), container_id(77)))], with_sidecar)
+    assert (usage.container, usage.slot, usage.grant) == ("sidecar", True, GRANT)
 
 
 def test_a_claim_grants_what_it_was_prepared_with_and_no_variable_does() -> None:
     small = Grant("a", 5, 1024, 1)
-    (found,) = usages([process(11)], pod(1, container(share=None)), claimed={("team", "pod-1", "app"): small})
-    assert (found.slot, found.grant, found.by_default) == (True, small, False)
+    (usage,) = usages([process(11)], pod(1, container(share=None)), claimed={("team", "pod-1", "app"): small})
+    assert (usage.slot, usage.grant, usage.by_default) == (True, small, False)
     (slot,) = usages([process(11)], pod(1, container()), claimed={("team", "pod-1", "app"): small})
     assert slot.grant == small, "the scheduler made a claim of the slot"
 
@@ -80,66 +80,66 @@ def test_a_claim_grants_what_it_was_prepared_with_and_no_variable_does() -> None
 def test_a_claim_of_another_container_pod_or_share_grants_nothing() -> None:
     for name, held in [("other", "a"), ("app", "b")]:
         claimed = {("team", "pod-1", name): Grant(held, 5, 1024, 1), ("team", "pod-2", "app"): GRANT}
-        (found,) = usages([process(11)], pod(1, container(share=None)), claimed=claimed)
-        assert (found.slot, found.grant) == (False, None)
+        (usage,) = usages([process(11)], pod(1, container(share=None)), claimed=claimed)
+        assert (usage.slot, usage.grant) == (False, None)
 
 
 def test_an_environment_without_a_slot_grants_nothing() -> None:
-    (found,) = usages([process(11)], pod(1, container(share=None)))
-    assert (found.container, found.slot, found.grant) == ("app", False, None)
+    (usage,) = usages([process(11)], pod(1, container(share=None)))
+    assert (usage.container, usage.slot, usage.grant) == ("app", False, None)
 
 
 def test_a_slot_of_another_share_grants_nothing_here() -> None:
-    (found,) = usages([process(11)], pod(1, container(share="b", grant=Grant("b", 25, 8192, 1))))
-    assert (found.slot, found.grant) == (False, None)
+    (usage,) = usages([process(11)], pod(1, container(share="b", grant=Grant("b", 25, 8192, 1))))
+    assert (usage.slot, usage.grant) == (False, None)
 
 
 @pytest.mark.parametrize(
     "grant", [None, Grant("b", 25, 8192, 1)], ids=["no grant in the pod", "a grant of another share"]
 )
 def test_a_pod_that_the_webhook_missed_has_the_shares_default(grant: Grant | None) -> None:
-    (found,) = usages([process(11)], pod(1, container(grant=grant)))
-    assert (found.grant, found.by_default) == (default_grant(share()), True)
+    (usage,) = usages([process(11)], pod(1, container(grant=grant)))
+    assert (usage.grant, usage.by_default) == (default_grant(share()), True)
 
 
 def test_annotations_change_no_grant() -> None:
-    (found,) = usages([process(11)], pod(1, annotations={"gpushare.dev/memory": "100Gi"}))
-    assert (found.grant, found.by_default) == (GRANT, False)
+    (usage,) = usages([process(11)], pod(1, annotations={"gpushare.dev/memory": "100Gi"}))
+    assert (usage.grant, usage.by_default) == (GRANT, False)
 
 
 def test_a_pod_that_the_api_does_not_know_is_known_by_its_uid_alone() -> None:
-    (found,) = usages([process(11, 100, owner(9))], pod())
-    assert (found.pod_uid, found.pod, found.slot) == (uid(9), "", False)
+    (usage,) = usages([process(11, 100, owner(9))], pod())
+    assert (usage.pod_uid, usage.pod, usage.slot) == (uid(9), "", False)
 
 
 def test_a_cgroup_made_with_another_pods_name_does_not_count() -> None:
-    (found,) = usages([process(11, 100, owner(1), owner(2))], pod(1), pod(2))
-    assert found.pod == "pod-1"
+    (usage,) = usages([process(11, 100, owner(1), owner(2))], pod(1), pod(2))
+    assert usage.pod == "pod-1"
 
 
 def test_the_pod_of_a_cluster_within_a_pod_is_the_inner_clusters() -> None:
-    (found,) = usages([process(11, 100, owner(9), owner(1))], pod(1))
-    assert found.pod == "pod-1"
+    (usage,) = usages([process(11, 100, owner(9), owner(1))], pod(1))
+    assert usage.pod == "pod-1"
 
 
 def test_a_static_pods_cgroup_is_named_after_its_files_hash() -> None:
     hashed = "0123456789abcdef" * 2
     owners = [{"kind": "Node", "controller": True}]
     mirror = pod(1, annotations={"kubernetes.io/config.mirror": hashed}, ownerReferences=owners)
-    (found,) = usages([process(11, 100, Owner(hashed, container_id(10)))], mirror)
-    assert (found.pod, found.slot) == ("pod-1", True)
+    (usage,) = usages([process(11, 100, Owner(hashed, container_id(10)))], mirror)
+    assert (usage.pod, usage.slot) == ("pod-1", True)
 
 
 @pytest.mark.parametrize("annotation", ["config.hash", "config.mirror"])
 def test_no_annotation_hides_whose_a_process_is(annotation: str) -> None:
-    (found,) = usages([process(11)], pod(1, annotations={f"kubernetes.io/{annotation}": "0123456789abcdef" * 2}))
-    assert (found.pod, found.slot) == ("pod-1", True)
+    (usage,) = usages([process(11)], pod(1, annotations={f"kubernetes.io/{annotation}": "0123456789abcdef" * 2}))
+    assert (usage.pod, usage.slot) == ("pod-1", True)
 
 
 def test_an_annotation_gives_a_pod_no_other_pods_processes() -> None:
     impostor = pod(2, annotations={"kubernetes.io/config.mirror": uid(1)}, ownerReferences=[{"kind": "Node"}])
-    (found,) = usages([process(11)], impostor)
-    assert found.pod == ""
+    (usage,) = usages([process(11)], impostor)
+    assert usage.pod == ""
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans(), st.integers(0, 10_000)), max_size=48))
@@ -149,6 +149,6 @@ def test_every_process_is_in_exactly_one_usage(seen: list[tuple[int, int, bool, 
         process(pid, mib, owner(number, position), mps=mps, host=number == 0)
         for pid, (number, position, mps, mib) in enumerate(seen)
     ]
-    found = usages(listed, *(pod(number, container("one"), container("two")) for number in (1, 2)))
-    assert sorted(pid for usage in found for pid in usage.pids) == list(range(len(seen)))
-    assert sum(usage.memory_mib for usage in found) == sum(mib for *_, mib in seen)
+    grouped = usages(listed, *(pod(number, container("one"), container("two")) for number in (1, 2)))
+    assert sorted(pid for usage in grouped for pid in usage.pids) == list(range(len(seen)))
+    assert sum(usage.memory_mib for usage in grouped) == sum(mib for *_, mib in seen)

@@ -44,9 +44,11 @@ class Node:
         self.view = replace(self.view, processes=seen, seen_at=self.now)
 
     async def read(self, taken: bool = True) -> list[Reading]:
-        found = {UUID: TakenGpu("a", SERVER)} if taken else {}
+        taken_gpus = {UUID: TakenGpu("a", SERVER)} if taken else {}
         pods = [pod(1), pod(2)]
-        return await self.reader.read(UsageSources({UUID: self.view}, found, pods, {"a": share()}, self.places, {}))
+        return await self.reader.read(
+            UsageSources({UUID: self.view}, taken_gpus, pods, {"a": share()}, self.places, {})
+        )
 
     def pids(self) -> list[int]:
         return [pid for usage in self.reader.readings[UUID].usages for pid in usage.pids]
@@ -73,8 +75,8 @@ async def test_mounts_show_whether_a_process_past_mps_could_have_reached_mps(
     node.runs(12)
     (node.proc / "12/mountinfo").write_text(f"{ROOT}36 22 0:31 /client {mounted} ro,nosuid master:1 - tmpfs tmpfs rw\n")
     node.shows(compute=(12, SERVER))
-    (found,) = await node.read()
-    assert [process.unmounted for usage in found.usages for process in usage.processes] == [unmounted]
+    (reading,) = await node.read()
+    assert [process.unmounted for usage in reading.usages for process in usage.processes] == [unmounted]
 
 
 async def test_a_container_without_its_mounts_is_read_though_nvml_shows_none(
@@ -86,16 +88,16 @@ async def test_a_container_without_its_mounts_is_read_though_nvml_shows_none(
     (node.proc / "1/mountinfo").write_text("36 22 0:31 /client /run/gpushare/mps ro - tmpfs tmpfs rw\n")
     (node.proc / "2/mountinfo").write_text(ROOT)
     node.shows()
-    (found,) = await node.read()
-    assert found.usages == ()
-    assert [(it.pod, it.container, it.memory_mib, it.slot) for it in found.without_mounts] == [
+    (reading,) = await node.read()
+    assert reading.usages == ()
+    assert [(usage.pod, usage.container, usage.memory_mib, usage.slot) for usage in reading.without_mounts] == [
         ("pod-2", "app", 0, True)
     ]
     node.now += 2
     node.shows(compute=(2, SERVER))
-    (found,) = await node.read()
-    assert [usage.pod for usage in found.usages] == ["pod-2"]
-    assert found.without_mounts == (), "NVML lists it: it is reported once"
+    (reading,) = await node.read()
+    assert [usage.pod for usage in reading.usages] == ["pod-2"]
+    assert reading.without_mounts == (), "NVML lists it: it is reported once"
 
 
 async def test_a_process_that_left_its_containers_root_could_have_reached_mps(node: Node) -> None:
@@ -106,8 +108,8 @@ async def test_a_process_that_left_its_containers_root_could_have_reached_mps(no
     node.runs(12, started=200)
     (node.proc / "12/mountinfo").write_text("")
     node.shows(compute=(12, SERVER))
-    (found,) = await node.read()
-    assert [process.unmounted for usage in found.usages for process in usage.processes] == [False]
+    (reading,) = await node.read()
+    assert [process.unmounted for usage in reading.usages for process in usage.processes] == [False]
 
 
 @pytest.mark.parametrize("mounts", ["", "1 2 0:5 / / rw - tmpfs tmpfs rw\n" * 65_536], ids=["a tmpfs", "and mounts"])
@@ -117,10 +119,10 @@ async def test_a_container_that_pivoted_is_past_mps_as_any_other(node: Node, mou
     node.depths[12] = 1
     (node.proc / "12/mountinfo").write_text(mounts)
     node.shows(compute=(12, SERVER))
-    (found,) = await node.read()
-    (usage,) = found.usages
+    (reading,) = await node.read()
+    (usage,) = reading.usages
     assert (usage.slot, usage.processes[0].unmounted, usage.unknown) == (True, False, "")
-    assert found.without_mounts == ()
+    assert reading.without_mounts == ()
 
 
 async def test_a_container_whose_mounts_are_not_known_is_read_with_the_reason(node: Node) -> None:
@@ -128,8 +130,8 @@ async def test_a_container_whose_mounts_are_not_known_is_read_with_the_reason(no
     node.runs(12)
     (node.proc / "12/mountinfo").write_text(ROOT + "24 22 0:5 / /m rw - tmpfs tmpfs rw\n" * 65_536)
     node.shows()
-    (found,) = await node.read()
-    (usage,) = found.without_mounts
+    (reading,) = await node.read()
+    (usage,) = reading.without_mounts
     assert (usage.pod, usage.container, usage.processes[0].unmounted) == ("pod-1", "app", False)
     assert usage.unknown == f"{node.proc}/12/mountinfo: it has more than 1048576 bytes"
 
@@ -138,8 +140,8 @@ async def test_a_process_whose_cgroup_cannot_be_read_hides_nowhere(node: Node) -
     node.runs(12)
     (node.proc / "12/cgroup").write_text("x" * 2_000_000)
     node.shows(12)
-    (found,) = await node.read()
-    (usage,) = found.usages
+    (reading,) = await node.read()
+    (usage,) = reading.usages
     assert (usage.pids, usage.pod_uid) == ((12,), "")
     assert usage.unknown == "/proc/12/cgroup: it has more than 1048576 bytes"
 
@@ -180,8 +182,8 @@ async def test_a_pid_that_is_another_process_by_now_is_read_anew(node: Node) -> 
     node.now += 2
     node.runs(11, started=200, number=2)
     node.shows(11)
-    (found,) = await node.read()
-    assert [(usage.pod, usage.processes[0].started) for usage in found.usages] == [("pod-2", 200)]
+    (reading,) = await node.read()
+    assert [(usage.pod, usage.processes[0].started) for usage in reading.usages] == [("pod-2", 200)]
 
 
 async def test_the_owner_of_a_known_process_is_not_read_again(node: Node) -> None:
@@ -199,8 +201,8 @@ async def test_a_client_that_was_terminated_is_marked_while_it_is_listed(node: N
     node.runs(11)
     node.shows(11)
     node.terminated.add(11)
-    (found,) = await node.read()
-    assert [process.terminated for usage in found.usages for process in usage.processes] == [True]
+    (reading,) = await node.read()
+    assert [process.terminated for usage in reading.usages for process in usage.processes] == [True]
 
 
 async def test_an_nvml_that_hangs_leaves_no_reading_behind(node: Node) -> None:

@@ -31,7 +31,10 @@ def judged(*usages: Usage) -> list[Violation]:
 
 def summary(*usages: Usage) -> list[tuple[str, int, int, list[int]]]:
     """(reason, granted, observed, PIDs to be ended)."""
-    return [(str(it.reason), it.granted, it.observed, [process.pid for process in it.to_end]) for it in judged(*usages)]
+    return [
+        (str(violation.reason), violation.granted, violation.observed, [process.pid for process in violation.to_end])
+        for violation in judged(*usages)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +133,8 @@ def test_a_process_past_mps_is_ended_after_its_containers_clients() -> None:
     beside = usage(process(2, 500), replace(process(3, 500), terminated=True))
     elsewhere = usage(process(4, 500), pod_uid="other", pod="other")
     (violation,) = judged(past_mps, beside, elsewhere)
-    assert [one.pid for one in violation.to_end] == [1]
-    assert [one.pid for one in violation.clients_beside] == [2]
+    assert [process.pid for process in violation.to_end] == [1]
+    assert [process.pid for process in violation.clients_beside] == [2]
 
 
 def test_a_container_without_its_mounts_violates_and_ends_no_process() -> None:
@@ -217,12 +220,14 @@ PROCESSES = st.lists(
 @given(PROCESSES)
 def test_a_container_is_ended_as_a_whole_or_not_at_all(listed: Any) -> None:
     """One of its processes ended alone could cut off the kernels of the others, and so hurt the neighbours."""
-    living = {one for one in listed if not one.terminated}
+    living = {process for process in listed if not process.terminated}
     for violation in judged(usage(*listed)):
         assert set(violation.to_end) == living
 
 
 @given(PROCESSES)
 def test_a_container_within_its_grant_is_never_ended(listed: Any) -> None:
-    within = [replace(one, memory_mib=one.memory_mib % (GRANT.process_memory_mib + 1)) for one in listed[:2]]
+    within = [
+        replace(process, memory_mib=process.memory_mib % (GRANT.process_memory_mib + 1)) for process in listed[:2]
+    ]
     assert judged(usage(*within)) == []

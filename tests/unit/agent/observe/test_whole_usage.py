@@ -17,9 +17,9 @@ def look(*listed: ListedProcess, taken_at: float = 1.0, with_status: bool = True
 
 def test_the_container_that_has_the_gpu_may_do_on_it_what_it_wants() -> None:
     """Any memory, any number of processes, and an MPS daemon of its own."""
-    found = look(process(11, 143000, mps=False), process(12, 90000, mps=True))
-    assert [(usage.container, usage.slot, usage.grant) for usage in found.usages] == [("app", True, None)] * 2
-    assert violations(found) == []
+    reading = look(process(11, 143000, mps=False), process(12, 90000, mps=True))
+    assert [(usage.container, usage.slot, usage.grant) for usage in reading.usages] == [("app", True, None)] * 2
+    assert violations(reading) == []
 
 
 def test_an_unknown_container_is_the_one_that_has_the_whole_gpu() -> None:
@@ -28,14 +28,14 @@ def test_an_unknown_container_is_the_one_that_has_the_whole_gpu() -> None:
 
 def test_whoever_else_is_on_it_is_named() -> None:
     others = look(process(11, 300, owner(2), mps=False), process(12, 200, host=True, mps=False))
-    found = violations(others)
-    assert [item.reason for item in found] == [EventReason.NOT_THE_HOLDER] * 2
-    assert all(item.to_end == () for item in found), "nobody is ended for it"
-    assert message(found[0]) == (
+    judged = violations(others)
+    assert [item.reason for item in judged] == [EventReason.NOT_THE_HOLDER] * 2
+    assert all(item.to_end == () for item in judged), "nobody is ended for it"
+    assert message(judged[0]) == (
         "container app of pod team/pod-2 uses 300 MiB on GPU GPU-0 of GpuShare w, "
         "which another container or nobody has whole"
     )
-    assert message(found[1]).startswith("process 12 of the host uses 200 MiB")
+    assert message(judged[1]).startswith("process 12 of the host uses 200 MiB")
 
 
 def test_a_process_that_outlives_its_pod_by_a_moment_is_no_finding() -> None:

@@ -5,15 +5,15 @@ from tests.unit.agent.podresources.held_devices import APP, OTHER, READING, TOOL
 
 
 def test_only_slots_of_ours_count_and_each_is_somebodys() -> None:
-    found = view(1.0, [("gpushare.dev/a", "GPU-1::3"), ("nvidia.com/gpu", "GPU-2")], READING)
-    assert found.allocatable == {("a", "GPU-1"): {3}}
-    assert found.held == {("a", "GPU-1"): {0, 7}, ("b", "GPU-2"): {1}}
-    assert found.pods() == {("a", "GPU-1"): {"ml/x", "web/y"}, ("b", "GPU-2"): {"ml/x"}}
-    assert found.share_gpus() == {APP: ("a", "GPU-1"), OTHER: ("a", "GPU-1"), TOOL: ("b", "GPU-2")}
-    assert found.asking["gpushare.dev/a"] == 3, "with the container whose device another release named"
-    assert found.asking["gpushare.dev/b"] == 1
-    assert found.held_ids["example.com/nic"] == {"eth1"}
-    assert found.allocatable_ids["nvidia.com/gpu"] == {"GPU-2"}
+    holdings = view(1.0, [("gpushare.dev/a", "GPU-1::3"), ("nvidia.com/gpu", "GPU-2")], READING)
+    assert holdings.allocatable == {("a", "GPU-1"): {3}}
+    assert holdings.held == {("a", "GPU-1"): {0, 7}, ("b", "GPU-2"): {1}}
+    assert holdings.pods() == {("a", "GPU-1"): {"ml/x", "web/y"}, ("b", "GPU-2"): {"ml/x"}}
+    assert holdings.share_gpus() == {APP: ("a", "GPU-1"), OTHER: ("a", "GPU-1"), TOOL: ("b", "GPU-2")}
+    assert holdings.asking["gpushare.dev/a"] == 3, "with the container whose device another release named"
+    assert holdings.asking["gpushare.dev/b"] == 1
+    assert holdings.held_ids["example.com/nic"] == {"eth1"}
+    assert holdings.allocatable_ids["nvidia.com/gpu"] == {"GPU-2"}
 
 
 def test_a_reading_says_when_each_newcomer_was_not_listed_yet() -> None:
@@ -28,6 +28,6 @@ def test_a_reading_says_when_each_newcomer_was_not_listed_yet() -> None:
 
 
 def test_a_slot_that_two_containers_have_is_one_slot_and_counts_for_both() -> None:
-    found = view(1.0, [], TWICE)
-    assert found.held == {("a", "GPU-1"): {0}}
-    assert found.asking == {"gpushare.dev/a": 2}
+    holdings = view(1.0, [], TWICE)
+    assert holdings.held == {("a", "GPU-1"): {0}}
+    assert holdings.asking == {"gpushare.dev/a": 2}

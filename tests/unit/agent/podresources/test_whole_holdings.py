@@ -17,12 +17,12 @@ HELD = [
 
 
 def test_a_whole_gpu_is_held_by_the_share_that_gives_it() -> None:
-    found = view(1.0, [("nvidia.com/gpu", "GPU-3"), ("nvidia.com/gpu", "GPU-9")], HELD, whole=WHOLE)
-    assert found.allocatable == {("w", "GPU-3"): {0}}
-    assert found.held == {("a", "GPU-1"): {0}, ("w", "GPU-3"): {0}, ("w", "GPU-4"): {0}, ("own", "GPU-5"): {0}}
-    assert found.whole_gpus() == {OTHER: [("w", "GPU-3"), ("w", "GPU-4")], TOOL: [("own", "GPU-5")]}
-    assert found.share_gpus() == {APP: ("a", "GPU-1")}, "a client of MPS has one, and no other container is one"
-    assert found.pods()["w", "GPU-4"] == {"web/y"}
+    holdings = view(1.0, [("nvidia.com/gpu", "GPU-3"), ("nvidia.com/gpu", "GPU-9")], HELD, whole=WHOLE)
+    assert holdings.allocatable == {("w", "GPU-3"): {0}}
+    assert holdings.held == {("a", "GPU-1"): {0}, ("w", "GPU-3"): {0}, ("w", "GPU-4"): {0}, ("own", "GPU-5"): {0}}
+    assert holdings.whole_gpus() == {OTHER: [("w", "GPU-3"), ("w", "GPU-4")], TOOL: [("own", "GPU-5")]}
+    assert holdings.share_gpus() == {APP: ("a", "GPU-1")}, "a client of MPS has one, and no other container is one"
+    assert holdings.pods()["w", "GPU-4"] == {"web/y"}
 
 
 def running(resource: str) -> dict[str, Any]:

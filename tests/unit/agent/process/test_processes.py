@@ -106,8 +106,8 @@ def test_whether_a_signal_is_caught(tmp_path: Path, status: str, caught: bool) -
     (tmp_path / "1" / "status").write_text(status)
     fields = processes.read_status(1, ("SigCgt",), tmp_path)
     assert fields is not None
-    found = Process(1, 1, processes.caught_signals(fields), ())
-    assert [number for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL) if found.catches(number)] == (
+    process = Process(1, 1, processes.caught_signals(fields), ())
+    assert [number for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGKILL) if process.catches(number)] == (
         [signal.SIGTERM] if caught else []
     )
 
@@ -162,10 +162,10 @@ def test_a_real_process_s_handler_is_seen(handler: bool) -> None:
         assert child.stdout is not None
         assert child.stdin is not None
         child.stdout.readline()
-        found = processes.read(child.pid)
+        process = processes.read(child.pid)
         child.stdin.close()
-    assert found is not None
-    assert found.catches(signal.SIGTERM) is handler
+    assert process is not None
+    assert process.catches(signal.SIGTERM) is handler
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_a_process_may_have_any_name(name: str) -> None:
         assert child.stdout is not None
         assert child.stdin is not None
         child.stdout.readline()
-        found = processes.read(child.pid)
+        process = processes.read(child.pid)
         command = command_name(child.pid)
         above = ancestors(child.pid, Owner("none", ""), signal.SIGTERM)
         child.stdin.close()
-    assert found is not None
-    assert (found.pid, found.catches(signal.SIGTERM), above) == (child.pid, False, [])
+    assert process is not None
+    assert (process.pid, process.catches(signal.SIGTERM), above) == (child.pid, False, [])
     assert command
 
 

@@ -71,7 +71,7 @@ def test_a_real_shell_is_seen_to_die_of_sigterm(tmp_path: Path) -> None:
             (tmp_path / pid).mkdir()
             (tmp_path / pid / "status").symlink_to(f"/proc/{pid}/status")
             (tmp_path / pid / "cgroup").write_text(f"0::/kubepods/pod{uid(1)}/{CONTAINER}\n")
-        found = fatal_ancestor(ancestors(int(child), OWNER, SIGTERM, tmp_path))
+        dies = fatal_ancestor(ancestors(int(child), OWNER, SIGTERM, tmp_path))
         shell.stdin.close()
-    assert found == shell.pid
-    assert os.getpid() != found
+    assert dies == shell.pid
+    assert os.getpid() != dies

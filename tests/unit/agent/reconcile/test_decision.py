@@ -77,9 +77,11 @@ def test_where_no_mps_daemon_can_be_started(
     state = DaemonState(uuid="GPU-1", share="a", heartbeat=1.0, reason=DaemonReason.READY) if runs else None
     wanted = DesiredDaemon(uuid="GPU-1", share="a", limits=LIMITS, stop=stop)
     files = DaemonFiles(gpu_dir(tmp_path, "GPU-1"), wanted, state, None, False)
-    found = assess(replace(GIVEN, on_disk={"GPU-1": files}, daemonless="no nvidia-cuda-mps-server"))["GPU-1"].readiness
-    assert found.reason is expected, sentence
-    assert (found.message == "no nvidia-cuda-mps-server") is (expected is DaemonReason.DAEMON_FAILED)
+    readiness = assess(replace(GIVEN, on_disk={"GPU-1": files}, daemonless="no nvidia-cuda-mps-server"))[
+        "GPU-1"
+    ].readiness
+    assert readiness.reason is expected, sentence
+    assert (readiness.message == "no nvidia-cuda-mps-server") is (expected is DaemonReason.DAEMON_FAILED)
 
 
 SERVED = GpuAssessment(

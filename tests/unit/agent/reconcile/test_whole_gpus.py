@@ -50,9 +50,9 @@ async def test_a_whole_gpu_is_one_device_without_mps_and_without_a_compute_mode(
     assert "desiredLimits" not in daemons(node)["GPU-0"]
     assert node.nvml.modes == {}
     assert sorted(path.name for path in node.root.glob("GPU-*/*")) == ["whole.json", "whole.json"]
-    found = edits(node, 0)
-    assert found["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
-    assert [mount["containerPath"] for mount in found["mounts"]] == ["/sim/dev/nvidia0"]
+    device = edits(node, 0)
+    assert device["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    assert [mount["containerPath"] for mount in device["mounts"]] == ["/sim/dev/nvidia0"]
 
 
 async def test_one_container_gets_several(node: FakeNode) -> None:
@@ -251,10 +251,10 @@ async def test_a_gpu_being_taken_for_clients_is_not_given_whole_yet(
     asked, goes_on, mode = asyncio.Event(), asyncio.Event(), node.readings.inventory.mode
 
     async def slowly(uuid: str) -> ComputeMode:
-        found = await mode(uuid)
+        current = await mode(uuid)
         asked.set()
         await goes_on.wait()
-        return found
+        return current
 
     node.readings.inventory.mode = slowly  # type: ignore[method-assign]
     node.kube.assign({"uuid": "GPU-0", "share": "a"})

@@ -125,6 +125,6 @@ def test_a_lease_is_read_within_bounds_and_needs_a_time() -> None:
         {"metadata": {"name": "empty", "resourceVersion": "8"}, "spec": {"holderIdentity": "x"}},
         {"metadata": {"name": "bare", "resourceVersion": "9"}},
     ]
-    found = renewals(leases)
-    assert found.keys() == {"long"}
-    assert (found["long"].version, len(found["long"].holder), len(found["long"].time)) == (7, 253, 40)
+    renewed = renewals(leases)
+    assert renewed.keys() == {"long"}
+    assert (renewed["long"].version, len(renewed["long"].holder), len(renewed["long"].time)) == (7, 253, 40)

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from gpushare.agent.gpus.view import GpuView
 from gpushare.agent.observe.activity import ContainerActivity
 from gpushare.agent.observe.borrowing import Shortage
+from gpushare.agent.observe.charges import IDLE, Account
 from gpushare.agent.observe.unused import RunningPart
 from gpushare.agent.observe.usage import Reading, Usage
 from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
@@ -80,12 +81,12 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def series(taken: NodeSnapshot) -> Series:
-    found = [
+    listed = [
         ((item.family.name, frozenset(zip(item.family.labels, item.labels, strict=True))), float(item.value))
         for item in samples(taken)
     ]
-    assert len(found) == len(dict(found)), "a series stands twice: Prometheus refuses the whole scrape"
-    return dict(found)
+    assert len(listed) == len(dict(listed)), "a series stands twice: Prometheus refuses the whole scrape"
+    return dict(listed)
 
 
 def value(exported: Series, name: str, labels: Mapping[str, str] | None = None) -> float | None:
@@ -137,6 +138,14 @@ def test_a_nodes_metrics_are_in_base_units(name: str, labels: dict[str, str], ex
     past = usage(process(12, 1024, mps=False), grant=None)
     exported = series(snapshot(through, past))
     assert value(exported, name, labels) == expected
+
+
+def test_charges_and_idle_are_counters_by_namespace() -> None:
+    of = {"share": "a", "uuid": UUID, "product": "NVIDIA H200"}
+    held = {Account("team", "a", UUID, "NVIDIA H200"): 12.5, Account(IDLE, "a", UUID, "NVIDIA H200"): 7.5}
+    exported = series(snapshot(charged=held))
+    assert value(exported, "charged_gpu_seconds", of | {"namespace": "team"}) == 12.5
+    assert value(exported, "charged_gpu_seconds", of | {"namespace": "__idle__"}) == 7.5
 
 
 def test_what_clients_with_a_class_did_is_counted() -> None:

@@ -134,8 +134,8 @@ def test_a_part_of_the_driver_that_the_image_lacks_is_a_condition() -> None:
         ("", "True", "Reachable"),
         ("no nvidia-cuda-mps-server", "False", "DriverFilesMissing"),
     ):
-        found = build(replace(FACTS, driver_error=error), EMPTY).conditions
-        condition = next(item for item in found if item.type == "DriverFilesReachable")
+        listed = build(replace(FACTS, driver_error=error), EMPTY).conditions
+        condition = next(item for item in listed if item.type == "DriverFilesReachable")
         assert (condition.status, condition.reason, condition.message) == (status, reason, error)
 
 
@@ -206,8 +206,8 @@ FINDING = Finding(
 
 
 def within_grants(status: GpuNodeStatus) -> tuple[str, str, str] | None:
-    found = [item for item in status.conditions if item.type == "WithinGrants"]
-    return (found[0].status, found[0].reason, found[0].message) if found else None
+    matching = [item for item in status.conditions if item.type == "WithinGrants"]
+    return (matching[0].status, matching[0].reason, matching[0].message) if matching else None
 
 
 def test_findings_stay_until_a_restarted_agent_has_judged() -> None:
@@ -263,14 +263,14 @@ def test_conditions_set_to_unknown_are_taken_back_with_a_new_time() -> None:
 
 def test_memory_pressure_is_a_condition_only_where_clients_may_borrow() -> None:
     assert "MemoryPressure" not in {item.type for item in build(FACTS, EMPTY).conditions}
-    found = {
+    pressure = {
         item.type: item
         for short in ({}, {"GPU-0": Shortage(1000, 6000)})
         for item in build(replace(FACTS, short=short), EMPTY).conditions
     }["MemoryPressure"]
-    assert (found.status, found.reason) == ("True", "MemoryShort")
-    assert "GPU-0 has 1000 MiB free, and its clients have 6000 MiB reserved" in found.message
-    (good,) = [it for it in build(replace(FACTS, short={}), EMPTY).conditions if it.type == "MemoryPressure"]
+    assert (pressure.status, pressure.reason) == ("True", "MemoryShort")
+    assert "GPU-0 has 1000 MiB free, and its clients have 6000 MiB reserved" in pressure.message
+    (good,) = [item for item in build(replace(FACTS, short={}), EMPTY).conditions if item.type == "MemoryPressure"]
     assert (good.status, good.reason, good.message) == ("False", "MemorySufficient", "")
 
 

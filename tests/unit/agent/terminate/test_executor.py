@@ -54,9 +54,9 @@ class World(Node):
 
     def runs(self, pid: int, gpu: str = "GPU-0") -> Process:
         self.client(pid, 1, gpu=gpu)
-        found = processes.read(pid, self.proc)
-        assert found is not None
-        return found
+        process = processes.read(pid, self.proc)
+        assert process is not None
+        return process
 
     def _daemon(self, gpu: str) -> "GatedControl":
         if self.broken is not None:

@@ -40,7 +40,7 @@ STATE = DaemonState(
 
 
 @pytest.mark.parametrize(
-    ("state", "shares", "found"),
+    ("state", "shares", "faults"),
     [
         (STATE, {"inference": SHARE}, [GpuFault(GPU, "inference", 50.0, 90.0, (10,))]),
         (structs.replace(STATE, heartbeat=80.0), {"inference": SHARE}, []),
@@ -59,9 +59,9 @@ STATE = DaemonState(
     ],
 )
 def test_a_fault_counts_by_a_fresh_state_and_has_its_shares_timeout(
-    state: DaemonState, shares: dict[str, GpuShare], found: list[GpuFault]
+    state: DaemonState, shares: dict[str, GpuShare], faults: list[GpuFault]
 ) -> None:
-    assert faults_of({GPU: state}, shares, 100.0) == found
+    assert faults_of({GPU: state}, shares, 100.0) == faults
 
 
 class World(Node):

@@ -43,9 +43,9 @@ class World(Node):
 
     def new_client(self, pid: int, started: int = 100) -> Process:
         self.client(pid, 1, started=started)
-        found = processes.read(pid, self.proc)
-        assert found is not None
-        return found
+        process = processes.read(pid, self.proc)
+        assert process is not None
+        return process
 
 
 @pytest.fixture
@@ -159,8 +159,8 @@ def test_another_process_with_an_ended_ones_pid_is_another_client(world: World) 
 
 def test_clients_are_left_untried_once_something_is_more_urgent(world: World) -> None:
     clients = [world.new_client(pid) for pid in (10, 11, 12)]
-    found = world.terminator.terminate(GPU, clients, lambda: bool(world.ended))
-    assert found == Attempt(clients[:1], "", clients[1:])
+    attempt = world.terminator.terminate(GPU, clients, lambda: bool(world.ended))
+    assert attempt == Attempt(clients[:1], "", clients[1:])
     assert world.ended == [10]
 
 

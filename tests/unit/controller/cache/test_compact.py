@@ -19,8 +19,8 @@ def test_values_stay_and_what_is_the_same_on_every_node_is_kept_once() -> None:
     first, second = compact(gpu_node(1)), compact(gpu_node(2))
     assert first == gpu_node(1)
     assert first.wire() == gpu_node(1).wire()
-    one, other = first.status.daemons[0], second.status.daemons[0]
-    assert one.desired_limits is one.current_limits is other.current_limits
+    some, other = first.status.daemons[0], second.status.daemons[0]
+    assert some.desired_limits is some.current_limits is other.current_limits
     assert first.status.gpus[0].product is second.status.gpus[0].product
     assert first.status.gpus[0].model_fields_set is second.status.gpus[0].model_fields_set
 

@@ -54,8 +54,8 @@ def bundles(kube: FakeKube) -> set[str | None]:
 
 
 def data(kube: FakeKube, secret: str) -> dict[str, str]:
-    found: dict[str, str] = kube.live(SECRETS, secret)["data"]
-    return found
+    stored: dict[str, str] = kube.live(SECRETS, secret)["data"]
+    return stored
 
 
 def tamper(kube: FakeKube, secret: str, data: dict[str, str]) -> None:

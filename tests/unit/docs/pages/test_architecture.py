@@ -30,7 +30,7 @@ Walk = tuple[str, str]
 def walks(page: str) -> dict[Walk, list[str]]:
     """The numbered items below the name of each process, each as one line."""
     section = page.partition("\n## Walks through the code")[2].partition("\n## ")[0]
-    found: dict[Walk, list[str]] = {}
+    steps: dict[Walk, list[str]] = {}
     title = process = ""
     for line in section.splitlines():
         if line.startswith("### "):
@@ -38,16 +38,16 @@ def walks(page: str) -> dict[Walk, list[str]]:
         elif line.startswith("**"):
             process = line.strip("*")
         elif re.match(r"\d+\. ", line):
-            found.setdefault((title, process), []).append(line)
-        elif line.startswith("  ") and (title, process) in found:
-            found[title, process][-1] += " " + line.strip()
-    return found
+            steps.setdefault((title, process), []).append(line)
+        elif line.startswith("  ") and (title, process) in steps:
+            steps[title, process][-1] += " " + line.strip()
+    return steps
 
 
 def step_of(line: str) -> Step:
-    found = STEP.match(line)
-    assert found is not None, f"not of the form 'N. `file.py: Name.method` — what it does.': {line}"
-    return found["file"], found["name"]
+    match = STEP.match(line)
+    assert match is not None, f"not of the form 'N. `file.py: Name.method` — what it does.': {line}"
+    return match["file"], match["name"]
 
 
 def source(file: str, roots: tuple[Path, ...] = ROOTS) -> str:
@@ -85,12 +85,12 @@ def missing(steps: list[Step]) -> list[str]:
 
 def uncalled(steps: list[Step]) -> list[str]:
     """The steps after the first whose function is used neither in their own file nor in that of an earlier step."""
-    found = []
+    missing = []
     for number, (file, name) in enumerate(steps[1:], start=1):
         files = {LOOPS, *(earlier for earlier, _ in steps[: number + 1])}
         if not any(name.rpartition(".")[2] in used(source(item)) for item in files):
-            found.append(f"{file}: {name}")
-    return found
+            missing.append(f"{file}: {name}")
+    return missing
 
 
 WALKS = {walk: [step_of(line) for line in lines] for walk, lines in walks(PAGE).items()}

@@ -7,7 +7,9 @@ import shlex
 import pytest
 
 from gpushare.kubectl.rules.trial.cases import TrialMode
+from gpushare.kubectl.rules.trial.decision import LEAST_OF_MEAN, LONGEST_P99, WORTH
 from gpushare.kubectl.rules.trial.options import figures_of, plan_of, times_of
+from gpushare.kubectl.rules.trial.verdict import Answer
 from gpushare.kubectl.trial import command as trial
 from gpushare_workload import cli
 from gpushare_workload.compare.options import add_arguments, request_of
@@ -50,6 +52,19 @@ def test_a_trial_of_the_pages_is_one_that_the_plugin_takes(words: list[str]) -> 
     assert arguments.share
     assert plan_of(arguments, [TrialMode.SLOTS], 1 + len(arguments.beside))
     assert times_of(arguments, figures_of(arguments))
+
+
+def test_the_page_on_enabling_has_the_rule_of_the_verdicts() -> None:
+    page = " ".join(PAGES["enabling"].split())
+    for bound in (
+        f"at least {WORTH:g} times the work of one alone",
+        f"at most {LONGEST_P99:g} times that alone",
+        f"at least {LEAST_OF_MEAN * 100:.0f} % of the mean speed",
+        f"*× alone* is at least {WORTH:g} against the baseline",
+    ):
+        assert bound in page, bound
+    for answer in Answer:
+        assert answer is Answer.UNTIMED or f"| *{answer.value}* |" in PAGES["compare"], answer
 
 
 def test_every_flag_of_compare_is_on_its_page() -> None:

@@ -1,8 +1,16 @@
 """docs/workload.md has every scenario with its question, docs/scenarios.md its flags; their commands can be run."""
 
 import argparse
+import json
+import os
 import re
 import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +66,31 @@ def test_every_command_of_the_page_is_one_that_the_program_takes(command: list[s
 def test_every_flag_of_the_benchmark_is_on_the_page() -> None:
     for flag in re.findall(r"--[a-z][\w-]+", _help_of("bench")):
         assert f"`{flag}" in PAGE, flag
+
+
+def test_the_commands_for_a_simulated_gpu_check_a_limit() -> None:
+    block = re.search(r"^## Without a GPU\n.*?^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert block
+    with tempfile.TemporaryDirectory(prefix="page-") as folder:  # sockets have short paths
+        programs = Path(folder)
+        for name, module in (("gpushare", "gpushare.cli.main"), ("gpushare-workload", "gpushare_workload.cli")):
+            (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
+            (programs / name).chmod(0o755)
+        (programs / "python3").symlink_to(sys.executable)
+        process = subprocess.Popen(
+            ["/bin/bash", "-ec", block[1]],
+            env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": folder},
+            stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        try:
+            out, _ = process.communicate(timeout=60)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0
+    (limits,) = [json.loads(line) for line in out.splitlines()]
+    assert (limits["backend"], limits["observed"]["sms"]) == ("numpy on a simulated GPU", 32)
+    assert (limits["checked"], limits["problems"]) == (["threads"], [])
 
 
 def _help_of(name: str) -> str:

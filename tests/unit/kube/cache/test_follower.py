@@ -24,7 +24,7 @@ async def seen(kube: FakeKube) -> AsyncIterator[list[str]]:
     follower = Follower(
         kube,  # type: ignore[arg-type]
         CORE_EVENTS,
-        lambda it: names.append(it["metadata"]["name"]),
+        lambda obj: names.append(obj["metadata"]["name"]),
         "team",
         first_backoff=0.0,
         fieldSelector="reason=Killing",

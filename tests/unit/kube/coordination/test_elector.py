@@ -23,8 +23,8 @@ OLD = "2026-01-01T00:00:00.000000Z"
 
 def spec(kube: FakeKube) -> Object:
     """The spec of the Lease."""
-    found: Object = kube.live(LEASES, "l")["spec"]
-    return found
+    spec: Object = kube.live(LEASES, "l")["spec"]
+    return spec
 
 
 class SleepersClock:
@@ -134,13 +134,13 @@ async def test_a_renewal_is_one_write_that_keeps_since_when_the_lease_is_held() 
 async def test_the_second_replica_works_once_the_first_gave_the_lease_back() -> None:
     kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
-    one = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
+    leading = started(lead(elector(kube, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
     two = started(lead(elector(kube, clock, "b"), for_ever(log, "b")))
     await clock.advance(300)
     assert log == ["a starts"]
-    one.cancel()
-    await stopped(one)
+    leading.cancel()
+    await stopped(leading)
     assert "holderIdentity" not in spec(kube)
     await clock.advance(6)
     assert log == ["a starts", "a ends", "b starts"]
@@ -165,7 +165,7 @@ async def test_two_that_race_for_an_expired_lease_never_work_at_once() -> None:
     kube, clock = FakeKube(), SleepersClock()
     log: list[str] = []
     first, second = kube.connection(), kube.connection()
-    one = started(lead(elector(first, clock, "a"), for_ever(log, "a")))
+    leading = started(lead(elector(first, clock, "a"), for_ever(log, "a")))
     await clock.advance(1)
     two = started(lead(elector(second, clock, "b"), for_ever(log, "b")))
     await clock.advance(7)
@@ -176,7 +176,7 @@ async def test_two_that_race_for_an_expired_lease_never_work_at_once() -> None:
     assert log == ["a starts", "a ends"]
     await clock.advance(20)
     assert log == ["a starts", "a ends", "b starts"]
-    assert isinstance(await stopped(one), LeaseLostError)
+    assert isinstance(await stopped(leading), LeaseLostError)
     two.cancel()
     await stopped(two)
 

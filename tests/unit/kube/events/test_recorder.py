@@ -27,8 +27,8 @@ ABOVE = Event(
 
 def stored(kube: FakeKube) -> list[tuple[str, int]]:
     """(note, how often) of each event, as kubectl shows them."""
-    assert all(it["series"]["count"] >= 2 for it in kube.all(EVENTS) if "series" in it), "the API demands it"
-    return [(it["note"], it.get("series", {}).get("count", 1)) for it in kube.all(EVENTS)]
+    assert all(event["series"]["count"] >= 2 for event in kube.all(EVENTS) if "series" in event), "the API demands it"
+    return [(event["note"], event.get("series", {}).get("count", 1)) for event in kube.all(EVENTS)]
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ async def test_a_full_queue_drops_normal_events_for_warnings_but_no_warning(
     assert recorder.requests_under_way == MAX_REQUESTS
     kube.heal()
     await until(lambda: not recorder.requests_under_way)
-    assert {it["regarding"]["uid"] for it in kube.all(EVENTS)} == {it.regarding["uid"] for it in warnings}
+    assert {event["regarding"]["uid"] for event in kube.all(EVENTS)} == {event.regarding["uid"] for event in warnings}
 
 
 def test_an_event_is_tried_again_for_a_day() -> None:

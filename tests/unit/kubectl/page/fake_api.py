@@ -42,10 +42,10 @@ class _FakeHandler(BaseHTTPRequestHandler):
             while (event := self.server.events.get()) is not None:
                 self.wfile.write((event if isinstance(event, bytes) else json.dumps(event).encode()) + b"\n")
             return
-        found = self.server.answers.get(parts.path, (404, status("NotFound", "not here")))
-        if callable(found):
-            found = found(query)
-        code, body = found if isinstance(found, tuple) else (200, found)
+        answer = self.server.answers.get(parts.path, (404, status("NotFound", "not here")))
+        if callable(answer):
+            answer = answer(query)
+        code, body = answer if isinstance(answer, tuple) else (200, answer)
         self.send_response(code)
         self.end_headers()
         self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())

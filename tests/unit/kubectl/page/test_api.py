@@ -29,9 +29,9 @@ def test_an_object_is_read_with_its_query(api: FakeApi) -> None:
 
 def test_a_refusal_has_the_api_servers_words(api: FakeApi) -> None:
     api.answers["/x"] = 403, status("Forbidden", "you may not")
-    with pytest.raises(KubeError, match="Forbidden: you may not") as found:
+    with pytest.raises(KubeError, match="Forbidden: you may not") as refusal:
         api.reader().get("/x")
-    assert found.value.status == 403
+    assert refusal.value.status == 403
 
 
 def test_what_kubectls_proxy_says_without_a_cluster_is_one_sentence(api: FakeApi) -> None:

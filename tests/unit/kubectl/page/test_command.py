@@ -83,7 +83,7 @@ def test_a_page_that_is_killed_leaves_no_proxy_behind(tmp_path: Path) -> None:
     with program(tmp_path, "--no-browser") as running:
         first_line(running)
         asked = (tmp_path / "asked").read_text().split()
-    (socket_path,) = (Path(it.partition("=")[2]) for it in asked if it.startswith("--unix-socket="))
+    (socket_path,) = (Path(argument.partition("=")[2]) for argument in asked if argument.startswith("--unix-socket="))
     end = time.monotonic() + 20
     while socket_path.parent.exists():
         assert time.monotonic() < end

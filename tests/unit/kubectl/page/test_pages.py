@@ -100,12 +100,12 @@ def test_the_nodes_on_screen_are_passed_on() -> None:
 
 
 def test_a_pod_is_asked_for_by_its_two_names() -> None:
-    def found(namespace: str, name: str) -> dict[str, Any]:
+    def pod_named(namespace: str, name: str) -> dict[str, Any]:
         return {"name": f"{namespace}/{name}"}
 
-    assert json.loads(get("/s3cret/pod?namespace=ml&name=a", pod=found).body) == {"name": "ml/a"}
+    assert json.loads(get("/s3cret/pod?namespace=ml&name=a", pod=pod_named).body) == {"name": "ml/a"}
     for query in ("", "namespace=ml", "namespace=ml&name=..", f"namespace=ml&name={'a' * 254}"):
-        assert get(f"/s3cret/pod?{query}", pod=found).status == HTTPStatus.BAD_REQUEST
+        assert get(f"/s3cret/pod?{query}", pod=pod_named).status == HTTPStatus.BAD_REQUEST
 
 
 def test_a_pod_that_is_gone_or_cannot_be_read_says_so() -> None:

@@ -41,8 +41,8 @@ async def test_a_pods_page_answers_under_the_names_it_was_given(free_port: int) 
     ]
     async with serving_in_cluster(pages, free_port):
         for method, path, host, status in expected:
-            found, headers = await asyncio.to_thread(ask, free_port, method, path, host)
-            assert found == status, path
+            code, headers = await asyncio.to_thread(ask, free_port, method, path, host)
+            assert code == status, path
             assert HEADERS.items() <= headers.items()
             assert "Server" not in headers
 

@@ -61,7 +61,7 @@ def test_a_pods_details_lead_to_its_gpu_and_its_neighbours() -> None:
     running = pod(spec={"nodeName": "n1"}, status={"phase": "Running"})
     detail = pod_detail(PodFacts(running, [event("Pulled", "image")], {"inference": share()}, [node]))
     assert detail["gpus"] == [{"uuid": "GPU-a", "node": "n1", "share": "inference", "neighbours": ["ml/other"]}]
-    assert [one["reason"] for one in detail["events"]] == ["Pulled"]
+    assert [event["reason"] for event in detail["events"]] == ["Pulled"]
 
 
 def metrics(utilization: float = 0.5, used: str = "1073741824", age: float = 1.0) -> str:

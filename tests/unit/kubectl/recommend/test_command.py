@@ -56,18 +56,18 @@ def test_a_prometheus_without_our_series_is_told_from_a_quiet_one(tmp_path: Path
 
 
 def test_a_command_to_paste_is_one_line_and_names_its_cluster() -> None:
-    found = recommend(history(containers=[container(5000)]))
-    report = report_of("a watch", [found], [], ["--context=far"])
+    recommended = recommend(history(containers=[container(5000)]))
+    report = report_of("a watch", [recommended], [], ["--context=far"])
     command = (
         "kubectl --context=far patch gpushare team --type merge -p "
         """'{"spec":{"clients":{"memory":{"default":"5632Mi"}}}}'"""
     )
     for width in (None, 40):
         assert command in shown(report, width).splitlines()
-    (one,) = report.data["recommendations"]
-    assert one["command"] == command
-    assert one["patch"] == {"spec": {"clients": {"memory": {"default": "5632Mi"}}}}
-    assert (one["figures"]["since"], report.data["begin"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z")
+    (item,) = report.data["recommendations"]
+    assert item["command"] == command
+    assert item["patch"] == {"spec": {"clients": {"memory": {"default": "5632Mi"}}}}
+    assert (item["figures"]["since"], report.data["begin"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z")
 
 
 def test_without_advice_there_is_nothing_to_apply_and_each_reason_is_told() -> None:

@@ -60,37 +60,37 @@ class TwoAgents(Cluster):
 
 
 def done(value: Any) -> "Future[Any]":
-    found: Future[Any] = Future()
-    found.set_result(value)
-    return found
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
 
 
 def test_a_minutes_watch_looks_every_five_seconds() -> None:
     clock = MovedClock()
     agents = TwoAgents(served(2, 0.5, 1), served(2, 0.5, 3), served(2, 0.5, 2), other="")
     lines: list[str] = []
-    (found,), unreached = watch_shares(agents, "gpushare-system", [share()], GPUS, 60, clock, clock.sleep, lines.append)
+    (seen,), unreached = watch_shares(agents, "gpushare-system", [share()], GPUS, 60, clock, clock.sleep, lines.append)
     assert [lines[0], lines[-1], len(lines)] == ["5 of 60 s watched", "60 of 60 s watched", 12]
     assert clock.slept == [0.0] + [5.0] * 12
-    assert (found.end - found.begin, found.step, unreached) == (60.0, 5.0, [])
-    assert found.clients is not None
-    assert found.clients.samples == 13
-    (advice,) = recommend(found).advice
+    assert (seen.end - seen.begin, seen.step, unreached) == (60.0, 5.0, [])
+    assert seen.clients is not None
+    assert seen.clients.samples == 13
+    (advice,) = recommend(seen).advice
     assert (advice.change, advice.sure) == ("memory.default 12Gi", Sureness.LOW)
 
 
 def test_a_shorter_watch_recommends_nothing() -> None:
     clock = MovedClock()
-    (found,), _ = watch_shares(TwoAgents(served(2, 0.5, 1), other=""), "", [share()], GPUS, 30, clock, clock.sleep)
-    assert recommend(found).advice == ()
-    assert any("seen for 30s, too short a history: at least 1m is needed" in note for note in recommend(found).notes)
+    (seen,), _ = watch_shares(TwoAgents(served(2, 0.5, 1), other=""), "", [share()], GPUS, 30, clock, clock.sleep)
+    assert recommend(seen).advice == ()
+    assert any("seen for 30s, too short a history: at least 1m is needed" in note for note in recommend(seen).notes)
 
 
 def test_an_agent_that_is_not_reached_is_named_and_the_others_count() -> None:
     clock = MovedClock()
-    (found,), unreached = watch_shares(TwoAgents(served(2, 0.5, 1)), "", [share()], GPUS, 60, clock, clock.sleep)
+    (seen,), unreached = watch_shares(TwoAgents(served(2, 0.5, 1)), "", [share()], GPUS, 60, clock, clock.sleep)
     assert unreached == ["the agent of node n2"]
-    assert found.gpus[0].samples == 13
+    assert seen.gpus[0].samples == 13
 
 
 def test_where_no_agent_is_reached_the_reason_is_told() -> None:

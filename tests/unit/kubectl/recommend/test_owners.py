@@ -31,9 +31,9 @@ class OneNamespace(Cluster):
 
 
 def done(value: Any) -> "Future[Any]":
-    found: Future[Any] = Future()
-    found.set_result(value)
-    return found
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
 
 
 def owner(kind: str, name: str, controller: bool = True) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def owned(kind: str, name: str = "serve", pod_name: str = POD, asks: str = "team
 
 
 @pytest.mark.parametrize(
-    ("case", "found", "target"),
+    ("case", "objects", "target"),
     [
         ("a Deployment, by its ReplicaSet", owned("ReplicaSet", "serve-5d4f7b9c8d"), "deployment/serve"),
         ("a StatefulSet", owned("StatefulSet", pod_name="serve-0"), "statefulset/serve"),
@@ -59,21 +59,21 @@ def owned(kind: str, name: str = "serve", pod_name: str = POD, asks: str = "team
         ("an owner that is no controller", owned("StatefulSet", pod_name="serve-0", controller=False), ""),
     ],
 )
-def test_the_line_names_what_makes_the_pods(case: str, found: Any, target: str) -> None:
-    (one,) = with_owners(OneNamespace(found), [ADVICE])
-    words = one.command(["--context=far"]).split(" ")
+def test_the_line_names_what_makes_the_pods(case: str, objects: Any, target: str) -> None:
+    (advice,) = with_owners(OneNamespace(objects), [ADVICE])
+    words = advice.command(["--context=far"]).split(" ")
     assert words[:5] == (["kubectl", "--context=far", "-n", "ml", "patch"] if target else [""]), case
     if target:
         assert words[5] == target, case
 
 
 def test_the_slot_gives_way_to_a_whole_gpu() -> None:
-    (one,) = with_owners(OneNamespace(owned("ReplicaSet")), [ADVICE])
-    assert one.template is not None
-    (container,) = one.template.body()["spec"]["template"]["spec"]["containers"]
+    (advice,) = with_owners(OneNamespace(owned("ReplicaSet")), [ADVICE])
+    assert advice.template is not None
+    (container,) = advice.template.body()["spec"]["template"]["spec"]["containers"]
     amounts = {"gpushare.dev/team": None, "nvidia.com/gpu": "1"}
     assert container == {"name": "main", "resources": {"limits": amounts, "requests": amounts}}
-    assert json.dumps(one.template.body(), separators=(",", ":")) in one.command()
+    assert json.dumps(advice.template.body(), separators=(",", ":")) in advice.command()
 
 
 def test_other_advice_is_left_as_it_is() -> None:

@@ -68,8 +68,8 @@ def test_a_question_is_asked_with_its_time_and_limit_and_the_token() -> None:
         answers(vector("3"))(request)
 
     with serving(handle) as url:
-        found = PrometheusApi(f"{url}/prefix", "secret", seconds=9).instant("up", 12.0)
-    assert found == [PrometheusSeries({"uuid": "GPU-0"}, [(1.5, 3.0)])]
+        series = PrometheusApi(f"{url}/prefix", "secret", seconds=9).instant("up", 12.0)
+    assert series == [PrometheusSeries({"uuid": "GPU-0"}, [(1.5, 3.0)])]
     asked = {"query": ["up"], "time": ["12.000"], "timeout": ["9s"]}
     assert seen == [("/prefix/api/v1/query", asked, "Bearer secret")]
 
@@ -82,7 +82,7 @@ def test_a_range_gives_the_points_of_each_series_in_order() -> None:
 
 def test_what_is_no_figure_is_left_out() -> None:
     with serving(answers(vector("NaN", "+Inf", "7"))) as url:
-        assert [one.points for one in PrometheusApi(url).instant("up", 1)] == [[(1.5, 7.0)]]
+        assert [series.points for series in PrometheusApi(url).instant("up", 1)] == [[(1.5, 7.0)]]
 
 
 REFUSED = b'{"status":"error","errorType":"execution","error":"query processing would load\\n too many samples"}'
@@ -153,7 +153,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.one_of(st.binary(max_size=50), JSON.map(lambda it: json.dumps({"data": {"result": it}}).encode())))
+@given(st.one_of(st.binary(max_size=50), JSON.map(lambda value: json.dumps({"data": {"result": value}}).encode())))
 def test_no_answer_raises_anything_else(body: bytes) -> None:
     with serving(answers(body)) as url:
         try:

@@ -37,26 +37,28 @@ def watched(texts: Sequence[str]) -> ShareHistory:
 
 
 def test_figures_are_the_most_of_all_glances() -> None:
-    found = watched([served(2, 0.9, 1, 2), served(4, 0.3, 5, 2), served(4, 0.5, 3)])
-    assert (found.source, found.begin, found.end, found.step) == (HistorySource.WATCH, 100.0, 115.0, 5.0)
-    assert (found.clients, found.defaults) == (Observed(3, 100.0), Observed(3, 100.0))
-    assert (found.full, found.held_together) == (2, 4)
-    (gpu,) = found.gpus
+    past = watched([served(2, 0.9, 1, 2), served(4, 0.3, 5, 2), served(4, 0.5, 3)])
+    assert (past.source, past.begin, past.end, past.step) == (HistorySource.WATCH, 100.0, 115.0, 5.0)
+    assert (past.clients, past.defaults) == (Observed(3, 100.0), Observed(3, 100.0))
+    assert (past.full, past.held_together) == (2, 4)
+    (gpu,) = past.gpus
     assert (gpu.uuid, gpu.samples, gpu.held_most, gpu.full, gpu.busy_when_full) == ("GPU-0", 3, 4, 2, 0.5)
     assert gpu.memory_most == 7 * 1024
-    amounts = {one.pod: (one.samples, one.memory_most, one.granted) for one in found.containers}
+    amounts = {
+        container.pod: (container.samples, container.memory_most, container.granted) for container in past.containers
+    }
     assert amounts == {"p0": (3, 5120, 16_384), "p1": (2, 2048, 16_384)}
 
 
 def test_another_share_and_other_slots_are_no_evidence() -> None:
-    found = watched([served(4, 0.5, 1, of="other"), served(8, 0.5, slots=8)])
-    assert (found.clients, found.defaults, found.containers, found.full) == (None, None, [], 0)
-    assert found.gpus[0].samples == 0
+    past = watched([served(4, 0.5, 1, of="other"), served(8, 0.5, slots=8)])
+    assert (past.clients, past.defaults, past.containers, past.full) == (None, None, [], 0)
+    assert past.gpus[0].samples == 0
 
 
 def test_nothing_served_is_a_history_without_samples() -> None:
-    found = watched([])
-    assert (found.clients, found.full, found.containers) == (None, 0, [])
+    past = watched([])
+    assert (past.clients, past.full, past.containers) == (None, 0, [])
 
 
 def test_the_metrics_that_are_read_are_those_that_agents_serve() -> None:

@@ -14,8 +14,18 @@ from gpushare.kube.resources import KubeError
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.printed import PrintedFigures
+from gpushare.kubectl.rules.trial.protect import ProtectTerms, Slo
 from gpushare.kubectl.rules.trial.records import TrialRecord
-from gpushare.kubectl.trial.command import add_arguments, measured, programs_of, report_of, run, share_for
+from gpushare.kubectl.trial.command import (
+    add_arguments,
+    alone_classes,
+    bounded,
+    measured,
+    programs_of,
+    report_of,
+    run,
+    share_for,
+)
 from gpushare.kubectl.trial.runner import TrialRequest
 from gpushare.kubectl.wrong import WrongInputError
 from tests.unit.kubectl.trial.test_manifest import JOB, POD, share, text
@@ -59,7 +69,7 @@ class Interrupted:
     def __init__(self, by: BaseException, cases: int = 1) -> None:
         self.by, self.cases, self.deleted = by, cases, False
 
-    def run_case(self, case: TrialCase, repeat: int) -> CaseOutcome:
+    def run_case(self, case: TrialCase, repeat: int, rate: float | None = None) -> CaseOutcome:
         if not self.cases:
             raise self.by
         self.cases -= 1
@@ -101,6 +111,43 @@ def test_a_share_with_one_slot_refuses_a_pair(tmp_path: Path) -> None:
         run_in(cluster, tmp_path, "-f", "job.yaml", "--beside", "job.yaml")
 
 
+TERMS = ProtectTerms(Slo(99, 20.0), None, 4.0)
+BOUNDS: list[tuple[dict[str, Any], tuple[int, int], tuple[str, str]]] = [
+    ({"threads": {"max": 60}}, (60, 0), ("Normal", "Normal")),
+    ({"threads": {"max": 60}, "classes": {}}, (60, 50), ("Protected", "Normal")),
+    ({"classes": {"allowed": ["Normal", "BestEffort"]}}, (100, 0), ("Normal", "Normal")),
+    (
+        {
+            "classes": {
+                "default": "BestEffort",
+                "allowed": ["Protected", "BestEffort"],
+                "bestEffort": {"threadsBesideProtected": 80},
+            }
+        },
+        (0, 80),
+        ("Protected", "BestEffort"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("clients", "most", "alone"), BOUNDS, ids=["none", "all", "no protected", "no normal"])
+def test_what_is_tried_is_what_the_share_allows(
+    clients: dict[str, Any], most: tuple[int, int], alone: tuple[str, str]
+) -> None:
+    model = GpuShare.model_validate(share(clients={"perGpu": 2, "memory": {"default": "8Gi"}, **clients}))
+    terms = bounded(TERMS, model)
+    assert (terms.normal, terms.best_effort) == most
+    assert alone_classes(terms) == alone
+    assert [ways[0].percent for ways in terms.ways()] == [percent for percent in most if percent]
+
+
+def test_a_share_in_which_a_job_may_run_in_no_way_is_refused() -> None:
+    classes = {"default": "BestEffort", "allowed": ["BestEffort"]}
+    model = GpuShare.model_validate(share(clients={"perGpu": 2, "memory": {"default": "8Gi"}, "classes": classes}))
+    with pytest.raises(WrongInputError, match="GpuShare inference allows BestEffort alone"):
+        bounded(TERMS, model)
+
+
 TWO = [{"name": "a"}, {"name": "b"}]
 REFUSED: dict[str, tuple[list[str], str]] = {
     "copies of a pair": (
@@ -134,6 +181,14 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "both from standard input": (
         ["-f", "-", "--beside", "-"],
         "--beside -: standard input is that of another program too: give all but one as files",
+    ),
+    "neither a program nor a service": (
+        ["--beside", "job.yaml"],
+        "-f: name the file of a Job or Pod, or a service's by --protect",
+    ),
+    "a service and a program": (
+        ["-f", "job.yaml", "--protect", "job.yaml", "--slo", "p99=1ms"],
+        "--protect: takes the place of the program that is compared: leave that out",
     ),
     "no repeats": (["-f", "job.yaml", "--beside", "pod.yaml", "--repeats", "0"], "--repeats 0: 1 to 100"),
 }

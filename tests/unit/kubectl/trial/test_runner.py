@@ -15,8 +15,9 @@ from gpushare.kubectl.output.report import Sentences, Table
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, next_run
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
+from gpushare.kubectl.rules.trial.protect import JobWay, ProtectTerms, Slo
 from gpushare.kubectl.rules.trial.records import TrialRecord
-from gpushare.kubectl.trial.command import report_of
+from gpushare.kubectl.trial.command import alone_classes, report_of
 from gpushare.kubectl.trial.manifest import LABEL
 from gpushare.kubectl.trial.pods import JOB_LABEL, read_log, tail_of
 from gpushare.kubectl.trial.runner import REFUSED_SECONDS, ClusterRunner, TrialProgram, TrialRequest
@@ -70,6 +71,8 @@ class FakeKubectl:
     rises: float = 0.0
     refused: str = ""
     jobs: dict[str, FakeJob] = field(default_factory=dict)
+    templates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the pods that were made, by the name of their container."""
     calls: list[str] = field(default_factory=list)
     since: list[float] = field(default_factory=list)
     deadline: int = 0
@@ -92,6 +95,7 @@ class FakeKubectl:
         assert all(other.began == self.now for other in self.jobs.values()), "the Job before is not deleted"
         assert job["metadata"]["name"] not in self.jobs
         (container,) = job["spec"]["template"]["spec"]["containers"]
+        self.templates[container["name"]] = job["spec"]["template"]
         self.jobs[job["metadata"]["name"]] = FakeJob(self.now, job["spec"]["parallelism"], container["name"])
         self.deadline = job["spec"]["activeDeadlineSeconds"]
         return ""
@@ -410,6 +414,52 @@ def test_an_interruption_deletes_the_jobs() -> None:
     assert kubectl.jobs == {}
 
 
+CLASS, THREADS, BESIDE = (f"gpushare.dev/{name}" for name in ("class", "threads", "threads-beside-protected"))
+
+
+@pytest.mark.parametrize(
+    ("case", "best_effort", "service", "job", "asked"),
+    [
+        (TrialCase(TrialMode.CAPACITY, (1, 0)), True, {CLASS: "Protected"}, None, None),
+        (FIRST, True, {CLASS: "Protected"}, None, "40"),
+        (FIRST, False, {CLASS: "Normal"}, None, "40"),
+        (SECOND, True, None, {CLASS: "Normal"}, None),
+        (
+            TrialCase(TrialMode.SLOTS, (1, 1), JobWay(False, 25)),
+            True,
+            {CLASS: "Normal"},
+            {CLASS: "Normal", THREADS: "25"},
+            "40",
+        ),
+        (
+            TrialCase(TrialMode.SLOTS, (1, 1), JobWay(True, 50)),
+            True,
+            {CLASS: "Protected"},
+            {CLASS: "BestEffort", BESIDE: "50"},
+            "40",
+        ),
+    ],
+    ids=["what it can do", "alone", "alone without a class", "the job alone", "a cap", "giving way"],
+)
+def test_a_service_and_its_job_run_as_the_case_says(
+    case: TrialCase, best_effort: bool, service: dict[str, str] | None, job: dict[str, str] | None, asked: str | None
+) -> None:
+    kubectl = FakeKubectl()
+    terms = ProtectTerms(Slo(99, 20.0), None, 4.0, best_effort=50 if best_effort else 0)
+    request = TrialRequest(
+        (APP, TRAIN), "inference", "team", "ab12", PRINTED, RunTimes(1.0, 4.0, 30.0), True, alone_classes(terms)
+    )
+    ran = ClusterRunner(request, kubectl, FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep)
+    assert ran.run_case(case, 0, 40.0).ending is Ending.MEASURED
+    made = kubectl.templates
+    found = {name: made[name]["metadata"].get("annotations") if name in made else None for name in ("app", "train")}
+    assert found == {"app": service, "train": job}
+    environment = [each.get("env", []) for name in made for each in made[name]["spec"]["containers"]]
+    assert environment[0] == ([{"name": "OFFERED_RATE", "value": asked}] if asked else [])
+    assert not any(environment[1:])
+    assert APP.template == {"metadata": {}, "spec": {"containers": [{"name": "app"}]}}
+
+
 def ran(kubectl: FakeKubectl, plan: TrialPlan, rate: Callable[[TrialCase], float]) -> list[CaseOutcome]:
     outcomes: list[CaseOutcome] = []
     while (following := next_run(plan, outcomes)) is not None:
@@ -429,12 +479,12 @@ def test_the_report_has_the_table_and_the_verdict() -> None:
     outcomes = ran(FakeKubectl(), plan, lambda case: {1: 100.0, 2: 190.0, 4: 300.0, 8: 301.0}[case.total])
     report = report_of(record(plan, outcomes), SHARE, flags=["--context=a"])
     assert report.code == 0
-    assert report.data["patch"] == {"spec": {"clients": {"perGpu": 4, "memory": {"default": "2Gi"}}}}
+    assert report.data["patch"] == {"spec": {"clients": {"perGpu": 2, "memory": {"default": "2Gi"}}}}
     (applied,) = [text for label, text in report.parts[-1].lines if not label]  # type: ignore[union-attr]
     assert applied.startswith('kubectl --context=a patch gpushare inference --type merge -p \'{"spec":{')
     assert report.data["verdict"]["sentence"].startswith(
-        "Sharing helps: 4 copies in slots of the share do 3.00 times the work of one alone"
-    )
+        "Sharing helps: 2 copies in slots of the share do 1.90 times the work of one alone"
+    ), "four copies wait four times as long"
     assert [row["copies"] for row in report.data["rows"]] == [[1], [2], [4], [8]]
 
 
@@ -451,7 +501,8 @@ def test_a_pairs_report_has_the_figures_of_each_and_two_clients() -> None:
     assert [text for _, text in told.lines] == [
         "1+0 is program 1, app.yaml; 0+1 is program 2, train.yaml",
         "Sharing helps: the pair in slots of the share does the work of 2.00 GPUs that each run one of the programs "
-        "(measured once, so its spread is not known).",
+        "(measured once, so its spread is not known), the slowest at 100% of its speed alone, p99 2.00 times that "
+        "alone.",
     ]
     assert isinstance(applied, Sentences)
     assert report.data["patch"] == {"spec": {"clients": {"perGpu": 2, "memory": {"default": "2Gi"}}}}

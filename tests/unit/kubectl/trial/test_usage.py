@@ -7,7 +7,15 @@ import pytest
 
 from gpushare.kube.resources import KubeError
 from gpushare.kubectl.failures import UnreachableError
-from gpushare.kubectl.trial.usage import NOT_MEASURED, AgentUsage, UsageReading, UsageUnknownError, usage_in
+from gpushare.kubectl.trial.pods import CopyPod
+from gpushare.kubectl.trial.usage import (
+    NOT_MEASURED,
+    AgentUsage,
+    UsageReading,
+    UsageSampler,
+    UsageUnknownError,
+    usage_in,
+)
 
 METRICS = """\
 # TYPE gpushare_gpu_utilization_ratio gauge
@@ -72,6 +80,39 @@ def test_others_are_those_that_use_memory_of_the_same_gpu() -> None:
 
 def test_metrics_of_an_agent_without_figures_tell_nothing() -> None:
     assert usage_in("", "team", {"a-0"}) == UsageReading(None, None)
+
+
+ACTIVITY = (
+    "# TYPE gpushare_container_launches counter\n"
+    'gpushare_container_launches_total{namespace="team",pod="a-0",container="app",share="s",uuid="GPU-0",class="Normal"}'
+)
+IDLE = (
+    "# TYPE gpushare_container_unused_seconds gauge\n"
+    'gpushare_container_unused_seconds{namespace="team",pod="cpu",container="app",share="s",uuid="GPU-0"} 3\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "pod", "looks", "used"),
+    [
+        (METRICS, "a-0", 1, True),
+        (f"{METRICS}{ACTIVITY} 7\n", "a-0", 1, True),
+        (f"{METRICS}{ACTIVITY} 0\n", "a-0", 1, None),
+        (f"{METRICS}{ACTIVITY} 0\n", "a-0", 3, False),
+        (f"{METRICS}{IDLE}", "cpu", 2, None),
+        (f"{METRICS}{IDLE}", "cpu", 3, False),
+        (METRICS, "not listed", 9, None),
+    ],
+    ids=["memory", "launches", "at first none", "no launches", "not yet", "no client", "an agent that does not know"],
+)
+def test_a_program_is_known_to_use_the_gpu_or_never_to_do_so(
+    metrics: str, pod: str, looks: int, used: bool | None
+) -> None:
+    sampler = UsageSampler(lambda node, namespace, pods: usage_in(metrics, namespace, pods), "team")
+    copy = CopyPod(0, "", "app", {"metadata": {"name": pod}, "spec": {"nodeName": "n1"}})
+    for _ in range(looks):
+        sampler.look([copy], within_window=True)
+    assert sampler.used_gpu is used
 
 
 def test_the_agent_of_the_node_is_asked() -> None:

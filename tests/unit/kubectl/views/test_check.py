@@ -54,9 +54,9 @@ SOUND = Facts(
 
 def problems(facts: Facts, only: str | None = None) -> list[tuple[str, str]]:
     report = check(facts, only)
-    found = [(it["level"], it["message"]) for it in report.data["checks"] if it["level"] != "ok"]
-    assert report.code == any(level == "FAIL" for level, _ in found)
-    return found
+    told = [(check["level"], check["message"]) for check in report.data["checks"] if check["level"] != "ok"]
+    assert report.code == any(level == "FAIL" for level, _ in told)
+    return told
 
 
 def test_a_sound_cluster_passes_every_check() -> None:
@@ -81,8 +81,8 @@ def test_a_share_whose_clients_may_starve_each_other_gets_a_warning() -> None:
 
 def test_a_pod_being_deleted_is_no_problem_and_no_substitute() -> None:
     leaving = [pod(part, False) for part in ("mps", "operator")]
-    for one in leaving:
-        one["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    for replica in leaving:
+        replica["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert problems(replace(SOUND, pods=(*SOUND.pods, *leaving))) == []
     assert problems(replace(SOUND, pods=(*SOUND.pods, pod("mps", False)))) == [("FAIL", "0 of 1 pods ready")]
     ((level, message),) = problems(without("operator", leaving[1]))
@@ -141,8 +141,8 @@ def test_a_pod_being_deleted_is_no_problem_and_no_substitute() -> None:
     ],
 )
 def test_each_obstacle_is_found_and_reported(facts: Facts, level: str, words: str) -> None:
-    ((found, message),) = problems(facts)
-    assert found == level
+    ((severity, message),) = problems(facts)
+    assert severity == level
     assert words in message
 
 
@@ -174,7 +174,7 @@ def workload(kind: str, name: str, part: str, spec: Any = None, **status: Any) -
 
 
 def without(part: str, *instead: dict[str, Any], **facts: Any) -> Facts:
-    kept = [it for it in SOUND.pods if it["metadata"]["labels"]["app.kubernetes.io/component"] != part]
+    kept = [pod for pod in SOUND.pods if pod["metadata"]["labels"]["app.kubernetes.io/component"] != part]
     return replace(SOUND, pods=(*kept, *instead), **facts)
 
 
@@ -218,11 +218,11 @@ def without(part: str, *instead: dict[str, Any], **facts: Any) -> Facts:
     ],
 )
 def test_a_part_that_does_not_run_is_reported_with_cause_and_hint(facts: Facts, cause: str, hint: str) -> None:
-    (found,) = [it for it in check(facts, None).data["checks"] if it["level"] != "ok"]
-    assert found["level"] == "FAIL"
-    assert cause in found["message"]
-    assert hint in found["hint"]
-    assert bool(found["hint"]) == bool(hint)
+    (told,) = [line for line in check(facts, None).data["checks"] if line["level"] != "ok"]
+    assert told["level"] == "FAIL"
+    assert cause in told["message"]
+    assert hint in told["hint"]
+    assert bool(told["hint"]) == bool(hint)
 
 
 def test_a_refused_write_is_told_with_its_share() -> None:

@@ -15,7 +15,7 @@ def filled(*holding: list[str], share: str = "inference", **status: Any) -> GpuN
     node = gpu_node(
         *uuids,
         daemons=[
-            {"uuid": it, "share": share, "ready": True, "reason": "Ready", "currentLimits": LIMITS} for it in uuids
+            {"uuid": uuid, "share": share, "ready": True, "reason": "Ready", "currentLimits": LIMITS} for uuid in uuids
         ],
         holders=[
             {"uuid": uuid, "share": share, "slots": list(range(len(pods))), "pods": pods}
@@ -37,9 +37,9 @@ def test_a_plan_names_pods_their_targets_and_settings() -> None:
     pods = [replica(name) for name in ("alone", "one", "two")]
     report = defragment([share()], [node], [], pods)
     assert report.names == ["pod/alone"]
-    (found,) = report.data["shares"]
-    assert found["freed"] == [{"node": "n1", "uuid": "GPU-0"}]
-    assert found["moves"] == [
+    (plan,) = report.data["shares"]
+    assert plan["freed"] == [{"node": "n1", "uuid": "GPU-0"}]
+    assert plan["moves"] == [
         {"pod": "ml/alone", "slots": 1, "from": {"node": "n1", "uuid": "GPU-0"}, "to": {"node": "n1", "uuid": "GPU-1"}}
     ]
     text = shown(report)
@@ -58,7 +58,7 @@ def test_bare_pods_and_daemon_sets_pods_keep_their_gpus() -> None:
     owned = [pod("each", metadata=made_by("DaemonSet")), pod("job", metadata=made_by("Job"))]
     pods = [pod("bare"), *owned, replica("one"), replica("two")]
     report = defragment([share()], [node], [], pods)
-    why = {it["uuid"]: it["why"] for it in report.data["shares"][0]["kept"]}
+    why = {item["uuid"]: item["why"] for item in report.data["shares"][0]["kept"]}
     assert why["GPU-0"] == "pod ml/bare has no controller, so that nothing starts it again"
     assert why["GPU-1"] == "pod ml/each belongs to a DaemonSet, which has one on each node"
     assert why["GPU-2"] == "pod ml/job belongs to a Job, which would begin again"
@@ -78,19 +78,19 @@ def test_no_pod_is_sent_to_a_cordoned_or_silent_node() -> None:
 
 def test_slots_are_counted_as_the_kubelet_writes_them_into_a_pods_status() -> None:
     def holding(name: str, *ids: str) -> dict[str, Any]:
-        resources = [{"resourceID": it, "health": "Healthy"} for it in ids]
+        resources = [{"resourceID": slot, "health": "Healthy"} for slot in ids]
         allocated = [{"name": "gpushare.dev/inference", "resources": resources}]
         return replica(name, status={"containerStatuses": [{"name": "main", "allocatedResourcesStatus": allocated}]})
 
     node = filled(["ml/wide", "ml/wide"], ["ml/one", "ml/two", "ml/three"])
-    pods = [holding("wide", "GPU-0::0", "GPU-0::1"), *(replica(it) for it in ("one", "two", "three"))]
+    pods = [holding("wide", "GPU-0::0", "GPU-0::1"), *(replica(name) for name in ("one", "two", "three"))]
     assert [move["slots"] for move in defragment([share()], [node], [], pods).data["shares"][0]["moves"]] == [2]
     ended = holding("ended", "GPU-0::0")
     ended["status"]["phase"] = "Succeeded"
     assert len(defragment([share()], [node], [], [*pods, ended]).names) == 1
     across = holding("wide", "GPU-0::0", "GPU-1::3")
     kept = defragment([share()], [node], [], [across, *pods[1:]]).data["shares"][0]["kept"]
-    assert {it["why"] for it in kept if it["uuid"] == "GPU-0"} == {"who holds 1 slot of it is not known"}
+    assert {item["why"] for item in kept if item["uuid"] == "GPU-0"} == {"who holds 1 slot of it is not known"}
 
 
 def test_a_share_of_claims_is_not_looked_at_and_says_so() -> None:

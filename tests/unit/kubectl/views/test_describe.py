@@ -72,7 +72,9 @@ def test_a_node_has_its_limits_pods_and_what_bypasses_mps() -> None:
 
 
 def test_a_node_says_what_its_daemons_speak() -> None:
-    daemons = [{"uuid": f"GPU-{it}", "share": "a", "protocol": spoken} for it, spoken in enumerate(("V3", "V2", ""))]
+    daemons = [
+        {"uuid": f"GPU-{number}", "share": "a", "protocol": spoken} for number, spoken in enumerate(("V3", "V2", ""))
+    ]
     assert "MPS protocol:  V2, V3" in shown(describe_node(gpu_node(daemons=daemons), [], AT))
     assert "MPS protocol" not in shown(describe_node(gpu_node(), [], AT))
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gpushare.kubectl.views.events import concerns_gpushare, events, of_object
+from gpushare.kubectl.page.content.rows import event_rows
+from gpushare.kubectl.views.events import concerns_gpushare, events, of_an_object, of_object
 from tests.unit.kubectl.cluster_objects import event
 
 NOW = datetime(2026, 1, 1, 1, tzinfo=UTC)
@@ -70,9 +71,9 @@ def test_events_are_gpushares_by_writer_object_or_refusal(listed: Any, shown: bo
 
 
 def about(uid: str, at: str) -> Any:
-    found = event("Ready", f"of {uid}", "GpuShare/a", at=at)
-    found["involvedObject"] |= {"uid": uid}
-    return found
+    made = event("Ready", f"of {uid}", "GpuShare/a", at=at)
+    made["involvedObject"] |= {"uid": uid}
+    return made
 
 
 def test_a_refusal_is_looked_for_at_the_beginning_of_a_message_alone() -> None:
@@ -100,3 +101,31 @@ def test_a_tenants_event_hides_none_of_another_namespace() -> None:
         [line["message"] for line in events(listed, NOW, about=name).data["events"]] for name in ("gpushare/a", "pod/a")
     ]
     assert shown == [["of true"], ["of the pod", "of its own"]]
+
+
+@pytest.mark.parametrize("kind", ["GpuShare", "GpuNode"])
+@pytest.mark.parametrize(
+    ("writer", "named"),
+    [
+        ({"reportingComponent": "argocd"}, "argocd"),
+        ({"reportingComponent": "", "source": {"component": "x" * 100}}, "x" * 64),
+        ({"reportingComponent": ""}, "nobody who is named"),
+    ],
+)
+def test_a_writer_that_is_not_ours_is_named_beside_what_it_says_of_a_share(kind: str, writer: Any, named: str) -> None:
+    """As whoever may write events in `default` may."""
+    listed = event("GpuFault", "run this", f"{kind}/a", **writer)
+    says = f"not by gpushare, but by {named}: run this"
+    assert events([listed], NOW).data["events"][0]["message"] == says
+    assert of_an_object([listed], NOW)[0][-1] == says
+    (row,) = event_rows([listed], 1).values()
+    assert row["message"] == says
+
+
+def test_what_a_part_of_ours_or_the_webhook_says_stands_as_it_is() -> None:
+    own = event("Ready", "all is well", "GpuShare/a")
+    refused = event("FailedCreate", HOOK.format("pods.gpushare.dev"), "Job/a", reportingComponent="job-controller")
+    assert [line["message"] for line in events([own, refused], NOW).data["events"]] == [
+        own["message"],
+        refused["message"],
+    ]

@@ -27,10 +27,10 @@ def plan(live: Snapshot, wanted: GpuShare) -> Report:
 
 def test_plan_of_a_new_share_names_its_gpus_and_memory() -> None:
     report = plan(fleet(), share(gpus={"perNode": 1}))
-    assert [(it["uuid"], it["what"]) for it in report.data["gpus"]] == [("GPU-0", "taken")]
+    assert [(gpu["uuid"], gpu["what"]) for gpu in report.data["gpus"]] == [("GPU-0", "taken")]
     assert (report.data["slots"], report.data["memoryPerGpuMiB"], report.code) == (8, 8 * 8192, 0)
     assert "46% of 143155Mi" in shown(report)
-    assert [it["reason"] for it in report.data["refused"]] == ["PerNodeReached"]
+    assert [refusal["reason"] for refusal in report.data["refused"]] == ["PerNodeReached"]
 
 
 HELD = {"uuid": "GPU-0", "share": "old", "ready": True, "reason": "Ready", "desiredLimits": DAEMON_LIMITS}
@@ -47,8 +47,8 @@ def test_plan_of_a_share_by_claims_says_what_can_be_claimed_of_each_gpu() -> Non
 def test_plan_takes_what_is_free_and_names_who_has_the_rest() -> None:
     live = fleet(share("old", gpus={"perNode": 1}), node=gpu_node("GPU-0", "GPU-1", daemons=[HELD]))
     report = plan(live, share("new", "2026-02-01T00:00:00Z"))
-    assert [(it["uuid"], it["what"]) for it in report.data["gpus"]] == [("GPU-1", "taken")]
-    ((reason, message),) = [(it["reason"], it["message"]) for it in report.data["refused"]]
+    assert [(gpu["uuid"], gpu["what"]) for gpu in report.data["gpus"]] == [("GPU-1", "taken")]
+    ((reason, message),) = [(refusal["reason"], refusal["message"]) for refusal in report.data["refused"]]
     assert reason == "HeldByShare"
     assert '"old"' in message
 
@@ -56,7 +56,7 @@ def test_plan_takes_what_is_free_and_names_who_has_the_rest() -> None:
 def test_plan_of_a_share_without_gpus_names_reasons_and_fails() -> None:
     greedy = {"perGpu": 8, "memory": {"default": "80Gi"}}
     report = plan(fleet(), share(clients=greedy))
-    assert [it["reason"] for it in report.data["refused"]] == ["MemoryOvercommitted"] * 2
+    assert [refusal["reason"] for refusal in report.data["refused"]] == ["MemoryOvercommitted"] * 2
     assert (report.data["gpus"], report.code) == ([], 1)
 
 
@@ -67,7 +67,10 @@ def test_plan_of_a_changed_share_shows_what_it_keeps_and_gives_back() -> None:
     ]
     live = share()
     report = plan(fleet(live, node=gpu_node("GPU-0", "GPU-1", daemons=daemons)), share(gpus={"perNode": 1}))
-    assert {it["uuid"]: it["what"] for it in report.data["gpus"]} == {"GPU-0": "kept", "GPU-1": "given back once idle"}
+    assert {gpu["uuid"]: gpu["what"] for gpu in report.data["gpus"]} == {
+        "GPU-0": "kept",
+        "GPU-1": "given back once idle",
+    }
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_plan_says_what_is_reserved_and_how_far_limits_go() -> None:
 
 def test_plan_refuses_a_gpu_whose_limits_would_be_above_the_shares_percent() -> None:
     report = plan(fleet(), share(clients={"perGpu": 8, "memory": {"default": "16Gi", "limits": {"max": "32Gi"}}}))
-    assert [it["reason"] for it in report.data["refused"]] == ["MemoryOvercommitted"] * 2
+    assert [refusal["reason"] for refusal in report.data["refused"]] == ["MemoryOvercommitted"] * 2
     assert "raise memory.limits.overcommitPercent, which is 100" in report.data["refused"][0]["message"]
 
 

@@ -30,8 +30,8 @@ def metrics(pod: str, used: int, granted: int | None, share: str = "inference") 
 
 
 def test_top_sorts_clients_by_what_they_use_and_shows_it_against_the_grant() -> None:
-    one = Scrape("n1", metrics("small", 100, 8192) + metrics("large", 9000, 8192, "other"))
-    report = top([one, Scrape("n2", metrics("strayed", 500, None))], [])
+    scrape = Scrape("n1", metrics("small", 100, 8192) + metrics("large", 9000, 8192, "other"))
+    report = top([scrape, Scrape("n2", metrics("strayed", 500, None))], [])
     assert [client["pod"] for client in report.data["clients"]] == ["large", "strayed", "small"]
     text = shown(report)
     for part in ("9000Mi  8192Mi  110%  1/1", "500Mi   -       -     1/-", "25%", "n2"):
@@ -117,11 +117,11 @@ NOTE = "memory used is not shown"
 
 def running(name: str = "app", *, grant: bool = True, **status: Any) -> dict[str, Any]:
     """A pod with a slot whose container runs."""
-    found = pod(name, status={"phase": "Running", "containerStatuses": [RUNS | status]})
-    found["spec"]["nodeName"] = "n1"
+    made = pod(name, status={"phase": "Running", "containerStatuses": [RUNS | status]})
+    made["spec"]["nodeName"] = "n1"
     if grant:
-        found["spec"]["containers"][0]["env"] = [{"name": key, "value": value} for key, value in GRANT.items()]
-    return found
+        made["spec"]["containers"][0]["env"] = [{"name": key, "value": value} for key, value in GRANT.items()]
+    return made
 
 
 def test_top_without_rights_to_metrics_shows_grants_and_a_note() -> None:
@@ -165,16 +165,16 @@ CLAIM = {
 
 
 def test_a_claims_part_is_that_of_the_container_that_uses_it() -> None:
-    one = running("app", grant=False)
-    one["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
-    one["spec"]["containers"].append({"name": "beside"})
-    one["status"]["containerStatuses"].append(RUNS | {"name": "beside"})
-    one["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
-    one["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "app-gpu-x"}]
-    (client,) = granted([one], [CLAIM], "ml", None, NOTE).data["clients"]
+    client_pod = running("app", grant=False)
+    client_pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    client_pod["spec"]["containers"].append({"name": "beside"})
+    client_pod["status"]["containerStatuses"].append(RUNS | {"name": "beside"})
+    client_pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "t"}]
+    client_pod["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "app-gpu-x"}]
+    (client,) = granted([client_pod], [CLAIM], "ml", None, NOTE).data["clients"]
     assert (client["container"], client["share"], client["uuid"]) == ("main", "inference", "GPU-0a")
     assert (client["memoryGrantedMiB"], client["threadsGrantedPercent"], client["processesGranted"]) == (4096, 50, 2)
-    assert granted([one], [CLAIM | {"status": {}}], "ml", None, NOTE).data["clients"] == []
+    assert granted([client_pod], [CLAIM | {"status": {}}], "ml", None, NOTE).data["clients"] == []
 
 
 FORBIDDEN = (403, {"kind": "Status", "reason": "Forbidden", "message": "no"})

@@ -74,14 +74,14 @@ def test_why_a_pod_runs_on_whole_gpus_and_why_its_gate_is_closed() -> None:
     states = [{"name": "main", "ready": True, "state": {"running": {"startedAt": "2026-01-01T01:00:00Z"}}}]
     runs = asking(spec={"nodeName": "n1"}, status={"phase": "Running", "containerStatuses": states})
     runs["spec"]["containers"] = asking()["spec"]["containers"]
-    found = why(PodFacts(runs, shares={"training": share()}, nodes=[holding()]))
-    assert "main has 2 whole GPUs, as nvidia.com/gpu" in found.sentence
+    answer = why(PodFacts(runs, shares={"training": share()}, nodes=[holding()]))
+    assert "main has 2 whole GPUs, as nvidia.com/gpu" in answer.sentence
     waits = {"waiting": {"reason": "X", "message": "unresolvable CDI devices gpushare.dev/gpu=GPU-0"}}
     closed = asking(spec={"nodeName": "n1"}, status={"containerStatuses": [{"name": "main", "state": waits}]})
     closed["spec"]["containers"] = asking()["spec"]["containers"]
     lost = holding(ready=False, reason="GpuLost", message="NVML no longer reaches it")
-    found = why(PodFacts(closed, shares={"training": share()}, nodes=[lost]))
-    assert "the gate of GPU GPU-0 is closed: it is not ready: GpuLost" in found.sentence
+    answer = why(PodFacts(closed, shares={"training": share()}, nodes=[lost]))
+    assert "the gate of GPU GPU-0 is closed: it is not ready: GpuLost" in answer.sentence
 
 
 def test_check_takes_gpus_of_ours_for_no_other_plugin_s() -> None:

@@ -180,7 +180,7 @@ def workload(*conditions: dict[str, str], owner: str = "train", created: str = "
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("job", "words"),
     [
         pytest.param(workload(UNRESERVED), NO_QUOTA, id="quota"),
         pytest.param(workload(), "Kueue has not looked at it yet", id="new"),
@@ -196,8 +196,8 @@ def workload(*conditions: dict[str, str], owner: str = "train", created: str = "
         ),
     ],
 )  # fmt: skip
-def test_a_suspended_job_is_explained_in_kueues_own_words(found: Any, words: str) -> None:
-    answer = unmade("train", "ml", [], [found])
+def test_a_suspended_job_is_explained_in_kueues_own_words(job: Any, words: str) -> None:
+    answer = unmade("train", "ml", [], [job])
     assert answer is not None
     assert (answer.stage, answer.source) == (Stage.QUEUE, "workload/train-1a2b3")
     assert answer.sentence.startswith('Kueue holds it in LocalQueue "team-a": ')

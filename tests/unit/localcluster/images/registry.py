@@ -109,9 +109,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK if self.path == "/v2/" else HTTPStatus.NOT_FOUND)
 
     def do_HEAD(self) -> None:
-        found = self.server.blobs.get(self.path.rpartition("/")[2])
-        headers = {} if found is None else {"Content-Length": str(len(found))}
-        self._answer(HTTPStatus.NOT_FOUND if found is None else HTTPStatus.OK, headers)
+        blob = self.server.blobs.get(self.path.rpartition("/")[2])
+        headers = {} if blob is None else {"Content-Length": str(len(blob))}
+        self._answer(HTTPStatus.NOT_FOUND if blob is None else HTTPStatus.OK, headers)
 
     def do_POST(self) -> None:
         self._answer(HTTPStatus.ACCEPTED, {"Location": f"{self.path}upload-{len(self.server.blobs)}"})
@@ -138,12 +138,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         if self.headers.get("Transfer-Encoding") != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        found = b""
+        body = b""
         while size := int(self.rfile.readline(), 16):
-            found += self.rfile.read(size)
+            body += self.rfile.read(size)
             self.rfile.readline()
         self.rfile.readline()
-        return found
+        return body
 
     def _answer(self, status: HTTPStatus, headers: dict[str, str] | None = None, body: bytes = b"") -> None:
         self.send_response(status)

@@ -17,7 +17,7 @@ def test_changed_flags_make_another_entry(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("component", "module"),
     [(build.KUBE, "k8s.io/kubernetes"), (build.HELM, "helm.sh/helm/v4"), (build.KUEUE, "sigs.k8s.io/kueue")],
-    ids=lambda it: getattr(it, "name", it),
+    ids=lambda item: getattr(item, "name", item),
 )
 def test_a_program_calls_itself_by_the_version_of_its_sources(component: build.Component, module: str) -> None:
     (version,) = re.findall(

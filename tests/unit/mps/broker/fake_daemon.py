@@ -129,9 +129,9 @@ class FakeDaemon:
             if ending.poll(AT_ONCE_MS):
                 self._hung_for_good = True
                 return
+            self._server_free.set()
             with suppress(OSError):
                 ours.send(HELLO)
-            self._server_free.set()
 
 
 class Commands(ControlCommands):

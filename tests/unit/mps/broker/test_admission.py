@@ -41,7 +41,7 @@ def test_a_pod_that_is_still_starting_is_waited_for_longer() -> None:
     """An image that is pulled for the one keeps the kubelet from telling the id of the other, which runs."""
     both = grants(container("app", SMALL), container("helper"))
     verdicts = [judge(both, [Owner(POD, A)]), judge(both, [Owner(UNKNOWN, A)]), judge(None, [Owner(POD, A)])]
-    assert [isinstance(it, AttachUndecided) and it.starting for it in verdicts] == [True, False, False]
+    assert [isinstance(verdict, AttachUndecided) and verdict.starting for verdict in verdicts] == [True, False, False]
 
 
 @pytest.mark.parametrize(

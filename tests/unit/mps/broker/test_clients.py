@@ -78,7 +78,7 @@ def test_the_clients_of_an_earlier_broker_count() -> None:
     clients = Machine().clients()
     clients.restore([(APP, 1), (OTHER, 2), (APP, 77)])
     assert (clients.attached(APP), clients.attached(OTHER)) == ({process(1)}, {process(2)})
-    assert ([clients.container_of(pid) for pid in (1, 2, 77)], clients.has_attached(process(2))) == (
+    assert ([clients.container_of(process(pid)) for pid in (1, 2, 77)], clients.has_attached(process(2))) == (
         [APP, OTHER, None],
         True,
     )

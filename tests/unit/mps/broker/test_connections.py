@@ -51,14 +51,14 @@ MORE = {f"granted-{number}": PodConnections(MAX_OF_POD, needed(2)) for number in
     ],
 )
 def test_who_gives_way_to_one_more_connection(holders: dict[str, PodConnections], room: HasRoom | None) -> None:
-    found = room_for("me", holders)
-    assert isinstance(found, NoRoom) if room is None else found == room
+    given = room_for("me", holders)
+    assert isinstance(given, NoRoom) if room is None else given == room
 
 
 def test_a_pod_is_told_how_many_it_holds() -> None:
-    found = room_for("me", {"me": PodConnections(64, 4)})
-    assert isinstance(found, NoRoom)
-    assert found.why == "its pod holds 64 connections, and no more than 64 are taken of it"
+    given = room_for("me", {"me": PodConnections(64, 4)})
+    assert isinstance(given, NoRoom)
+    assert given.why == "its pod holds 64 connections, and no more than 64 are taken of it"
 
 
 PODS = st.lists(st.integers(0, 60), min_size=1, max_size=30)

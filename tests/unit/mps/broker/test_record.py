@@ -66,7 +66,7 @@ def test_more_living_clients_than_there_is_room_for_are_the_latest(stand: Stand)
     record = stand.record()
     for pid in range(1, MAX_ARRIVALS + 2):
         stand.arrives(record, pid)
-    assert [one.pid for one in stand.told(record)] == list(range(2, MAX_ARRIVALS + 2))
+    assert [arrival.pid for arrival in stand.told(record)] == list(range(2, MAX_ARRIVALS + 2))
 
 
 def test_the_next_broker_knows_the_arrivals_of_living_clients(stand: Stand) -> None:
@@ -77,7 +77,7 @@ def test_the_next_broker_knows_the_arrivals_of_living_clients(stand: Stand) -> N
     del stand.living[8]
     stand.living[9] = stand.now + 1  # a later process with its PID
     after = stand.record()
-    assert [(one.pid, one.at) for one in stand.told(after)] == [(7, 101.0)]
+    assert [(arrival.pid, arrival.at) for arrival in stand.told(after)] == [(7, 101.0)]
 
 
 def test_a_broker_whose_daemon_comes_back_goes_on_with_what_it_knows(stand: Stand) -> None:
@@ -86,7 +86,7 @@ def test_a_broker_whose_daemon_comes_back_goes_on_with_what_it_knows(stand: Stan
     stand.told(record)
     stand.arrives(record, 8)
     record.restore()
-    assert [one.pid for one in stand.told(record)] == [7, 8]
+    assert [arrival.pid for arrival in stand.told(record)] == [7, 8]
 
 
 FAILED = AttachDenied(RefusedAttach.FAILED, "no socket can be passed", POD, "app")
@@ -99,7 +99,9 @@ def test_attaches_that_fail_in_a_row_are_the_problem_until_one_does_not(stand: S
     assert stand.state(record).problem == ""
     record.failed(7, FAILED)
     assert stand.state(record).problem == "attaches fail: no socket can be passed"
-    assert [(one.reason, one.count) for one in stand.state(record).refusals] == [(FAILED.reason, FAILURES_IN_A_ROW)]
+    assert [(refusal.reason, refusal.count) for refusal in stand.state(record).refusals] == [
+        (FAILED.reason, FAILURES_IN_A_ROW)
+    ]
     stand.arrives(record, 7)
     assert stand.state(record).problem == ""
 

@@ -64,7 +64,9 @@ def test_a_log_is_bounded_also_where_there_is_no_room_for_a_second_one(tmp_path:
             writer.flush()
             with no_room(tmp_path):
                 log.rotate()
-                assert [(it.name, it.stat().st_size) for it in (tmp_path / "log").iterdir()] == [("control.log", 0)]
+                assert [(path.name, path.stat().st_size) for path in (tmp_path / "log").iterdir()] == [
+                    ("control.log", 0)
+                ]
                 writer.write(b"later\n")
                 writer.flush()
                 assert log.last_relevant_line() == "later"

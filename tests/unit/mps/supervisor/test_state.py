@@ -13,14 +13,14 @@ LIMITS = DaemonLimits(threads=50, memory_mib=16384)
 
 
 def waits(lifetimes: list[float]) -> list[float]:
-    state, now, found = SupervisorState(), 0.0, []
+    state, now, pauses = SupervisorState(), 0.0, []
     for lifetime in lifetimes:
         state = state.daemon_running(now)
         now += lifetime
         state = state.daemon_ended(now)
-        found.append(state.daemon_start_at - now)
+        pauses.append(state.daemon_start_at - now)
         now = state.daemon_start_at
-    return found
+    return pauses
 
 
 def test_a_failing_daemon_is_started_with_back_off() -> None:
@@ -32,11 +32,11 @@ def test_a_daemon_that_ran_for_a_minute_resets_the_back_off() -> None:
 
 
 def test_a_server_that_does_not_start_is_asked_for_with_back_off() -> None:
-    state, found = SupervisorState(), []
+    state, pauses = SupervisorState(), []
     for _ in range(8):
         state = state.server_start_requested(100.0)
-        found.append(state.server_start_at - 100.0)
-    assert found == [0.5, 1, 2, 4, 8, 16, 30, 30]
+        pauses.append(state.server_start_at - 100.0)
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert state.server_seen(501).server_attempts == 0
     assert state.server_seen(None).server_attempts == 8
 

@@ -207,10 +207,10 @@ def test_containers_get_their_own_limits_at_the_same_time(node: Node) -> None:
             containers.next = "large"
             _, (sms, free, _) = node.client(gpu, gpu.attach, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=100G")
             assert (sms, 4096 < int(free) <= 8192) == ("66", True)
-            found = control(gpu).namespaces()
-            small = found[namespace_name("uid-small", "main")]
+            namespaces = control(gpu).namespaces()
+            small = namespaces[namespace_name("uid-small", "main")]
             assert (small.threads, small.memory_mib) == (25, 4096)
-            assert found[DEFAULT_NAMESPACE].threads == LIMITS.threads, "nobody's turn changed the server"
+            assert namespaces[DEFAULT_NAMESPACE].threads == LIMITS.threads, "nobody's turn changed the server"
             pids = sorted(client.pid for client in node.clients)
             until(
                 lambda: read_model(gpu.clients, ServedClients).value == ServedClients(pids=pids),

@@ -81,15 +81,15 @@ def plain_owners(snapshot: Snapshot) -> Owners:
     """Each share, oldest first, asks every rule about every GPU of every node."""
     owner_of: dict[str, dict[str, str]] = {}
     for share in competing(snapshot):
-        for name, found in fleet_records(snapshot).items():
+        for name, records in fleet_records(snapshot).items():
             node = next(node for node in snapshot.nodes if node.name == name)
             if share.spec.node_selector.matches(node.labels):
-                for record in _plain_choice(share, found, owner_of.get(name, {}), name in snapshot.nvidia_dra_nodes):
+                for record in _plain_choice(share, records, owner_of.get(name, {}), name in snapshot.nvidia_dra_nodes):
                     owner_of.setdefault(name, {})[record.uuid] = share.name
     return owner_of
 
 
-def _plain_choice(share: GpuShare, found: list[GpuRecord], given_of: Mapping[str, str], dra: bool) -> list[GpuRecord]:
+def _plain_choice(share: GpuShare, records: list[GpuRecord], given_of: Mapping[str, str], dra: bool) -> list[GpuRecord]:
     def stays(record: GpuRecord) -> bool:
         if record.gpu is None:
             node = record.node.gpu_node
@@ -97,10 +97,10 @@ def _plain_choice(share: GpuShare, found: list[GpuRecord], given_of: Mapping[str
             return not record.node.has_report or serves or record.claimed or bool(record.slots)
         return first_refusal(Candidate(record.node, record.gpu, False, share, share.name), GIVE_UP_RULES) is None
 
-    mine = [record for record in found if record.holder == share.name and stays(record)]
-    mine.sort(key=lambda it: (it.draining, not (it.slots or it.claimed), it.index, it.uuid))
+    mine = [record for record in records if record.holder == share.name and stays(record)]
+    mine.sort(key=lambda record: (record.draining, not (record.slots or record.claimed), record.index, record.uuid))
     chosen = mine[: share.spec.gpus.per_node]
-    for record in found:
+    for record in records:
         if record.holder is None and record.gpu is not None:
             holder = given_of.get(record.uuid)
             if first_refusal(Candidate(record.node, record.gpu, dra, share, holder, len(chosen))) is None:
@@ -111,13 +111,13 @@ def _plain_choice(share: GpuShare, found: list[GpuRecord], given_of: Mapping[str
 def plain_refusals(snapshot: Snapshot, share: GpuShare, owner_of: Owners) -> tuple[int, list[Refusal], Counter[str]]:
     """GPUs that match, why the share does not have some of them, and how many there are of other products."""
     matching, refused, mismatched = 0, list[Refusal](), Counter[str]()
-    for name, found in fleet_records(snapshot).items():
+    for name, records in fleet_records(snapshot).items():
         node = next(node for node in snapshot.nodes if node.name == name)
         if share.deleting or not share.spec.node_selector.matches(node.labels):
             continue
         given_of = owner_of.get(name, {})
-        taken = sum(given_of.get(record.uuid) == share.name for record in found)
-        for record in found:
+        taken = sum(given_of.get(record.uuid) == share.name for record in records)
+        for record in records:
             if given_of.get(record.uuid) == share.name:
                 matching += 1
             elif record.gpu is not None:
@@ -144,8 +144,8 @@ def test_owners_and_refusals_are_those_of_every_rule_asked_about_every_gpu(make:
     assert owners(snapshot, index, ResourceNames(index.facts, snapshot.shares)) == expected
     for share in snapshot.shares:
         summary = summary_of(snapshot, share.name)
-        found = summary.matching, summary.refused, summary.mismatched
-        assert found == plain_refusals(snapshot, share, expected)
+        counted = summary.matching, summary.refused, summary.mismatched
+        assert counted == plain_refusals(snapshot, share, expected)
         for reason, group in summary.refused_gpus.items():
             messages = [refusal.message for refusal in summary.refused if refusal.reason is reason]
             assert (group.count, group.message) == (len(messages), messages[0])
@@ -192,10 +192,10 @@ def test_a_change_of_counts_alone_changes_only_the_slots_in_use(make: Any, data:
             update={"status": node.gpu_node.status.model_copy(update={"holders": holders})}
         )
         nodes.append(replace(node, gpu_node=after if moves_counts_alone(node.gpu_node, after) else node.gpu_node))
-    one, other = plan(snapshot), plan(replace(snapshot, nodes=tuple(nodes)))
+    before, other = plan(snapshot), plan(replace(snapshot, nodes=tuple(nodes)))
     for share in snapshot.shares:
-        assert _but_for_slots_used(one.reports.get(share.name)) == _but_for_slots_used(other.reports.get(share.name))
-    assert (one.labels, one.daemon_sets, one.released) == (other.labels, other.daemon_sets, other.released)
+        assert _but_for_slots_used(before.reports.get(share.name)) == _but_for_slots_used(other.reports.get(share.name))
+    assert (before.labels, before.daemon_sets, before.released) == (other.labels, other.daemon_sets, other.released)
 
 
 def _but_for_slots_used(report: ShareReport | None) -> ShareReport | None:

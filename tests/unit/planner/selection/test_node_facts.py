@@ -27,7 +27,7 @@ def moments(draw: st.DrawFn, make: Any, seconds: int = 0) -> Snapshot:
         for share in draw(st.lists(st.sampled_from(NAMES), unique=True))
     ]
     devices = {node.name: [device_name(uuid) for uuid in _uuids(node)] for node in taken.nodes}
-    claimed = {name: draw(st.frozensets(st.sampled_from(found))) for name, found in devices.items() if found}
+    claimed = {name: draw(st.frozensets(st.sampled_from(uuids))) for name, uuids in devices.items() if uuids}
     return replace(
         taken,
         shares=shares,

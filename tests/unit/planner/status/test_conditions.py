@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
+from gpushare.api.names import FINALIZER
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.planner import FleetPlan, Snapshot, plan
 from gpushare.planner.status.share_summary import START_SECONDS
@@ -292,6 +293,27 @@ def test_a_deleted_share_without_clients_waits_for_the_agent(make: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("finalizers", "text"),
+    [
+        ([FINALIZER], "the share goes"),
+        ([], "the share goes"),
+        (["foregroundDeletion"], "Kubernetes waits for objects that name it as their owner with blockOwnerDeletion"),
+        ([FINALIZER, "foregroundDeletion", "a.b/c"], "deleted in the foreground"),
+        (["a.b/c", "a.b/d"], "its finalizers a.b/c, a.b/d are not gpushare's"),
+    ],
+)
+def test_a_deleted_share_that_has_nothing_tells_who_keeps_its_object(
+    make: Any, finalizers: list[str], text: str
+) -> None:
+    share = make.share(deleting=True)
+    share.metadata.finalizers[:] = finalizers
+    ready = make.told(make.plan(share, make.node()))["Ready"]
+    assert ready.reason == "Releasing"
+    assert ready.message.startswith("no GPU is held any more; ")
+    assert text in ready.message
+
+
 def test_a_deleted_share_is_enforced_as_long_as_it_has_clients(make: Any) -> None:
     node = make.node(
         gpus=1, assignments=[make.assigned("a", draining=True)], daemons=[make.daemon("a")], held={(0, "a"): [3]}
@@ -399,7 +421,7 @@ def test_messages_stay_within_the_bounds_of_the_api(make: Any) -> None:
 
 
 def _statuses(make: Any, *parts: Any) -> dict[str, tuple[str, str]]:
-    return {kind: (it.status, it.reason) for kind, it in make.told(make.plan(*parts)).items()}
+    return {kind: (condition.status, condition.reason) for kind, condition in make.told(make.plan(*parts)).items()}
 
 
 def test_conditions_of_a_silent_agents_gpus_are_not_true(make: Any) -> None:

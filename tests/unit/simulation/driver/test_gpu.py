@@ -56,12 +56,12 @@ def test_a_failed_context_keeps_memory_until_its_process_ends(gpu):
 
 
 def test_a_fault_stays_on_its_own_server_and_leaves_programs_without_mps(gpu):
-    one, other = gpu.open_server(10), gpu.open_server(20)
-    culprit, elsewhere = gpu.open_client(11, one, 25, None), gpu.open_client(21, other, 25, None)
+    first, other = gpu.open_server(10), gpu.open_server(20)
+    culprit, elsewhere = gpu.open_client(11, first, 25, None), gpu.open_client(21, other, 25, None)
     plain = gpu.open_compute(30)
     gpu.fail(FailureCause.TRAP, culprit, now=0)
     assert (culprit.error, elsewhere.error, plain.error) == (719, 0, 0)
-    assert (one.faulted, other.faulted) == (True, False)
+    assert (first.faulted, other.faulted) == (True, False)
 
 
 def test_a_kernel_takes_longer_on_fewer_sms_and_queues_behind_the_last(gpu):
@@ -94,10 +94,10 @@ def test_a_gpu_is_busy_while_any_kernel_runs(gpu):
 
 def test_simultaneous_kernels_count_once_as_busy_time(gpu):
     server = gpu.open_server(10)
-    one, other = gpu.open_client(11, server, 100, None), gpu.open_client(12, server, 100, None)
-    gpu.launch(one, 40, now=100.0)
+    first, other = gpu.open_client(11, server, 100, None), gpu.open_client(12, server, 100, None)
+    gpu.launch(first, 40, now=100.0)
     gpu.launch(other, 40, now=100.02)
-    gpu.launch(one, 20, now=100.1)
+    gpu.launch(first, 20, now=100.1)
     assert gpu.utilization(now=100.15) == 48
 
 

@@ -33,9 +33,9 @@ def program(body: str) -> subprocess.Popen[str]:
 
 @pytest.fixture
 def nvml(driver):
-    found = SimulatedNvml(driver[0], seconds=0.5)
-    yield found
-    found.close()
+    simulated = SimulatedNvml(driver[0], seconds=0.5)
+    yield simulated
+    simulated.close()
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from gpushare.simulation.driver.state import DriverState, Topology, make_gpus
 def test_the_gpus_that_each_one_reaches(topology: Topology, count: int, links: list[str]) -> None:
     gpus = make_gpus("node", count, "NVIDIA H200", 132, 143155)
     number = {gpu.uuid: str(gpu.index) for gpu in gpus}
-    found = DriverState(gpus, "580", "13.0", topology=topology).nvlinks()
-    assert ["".join(number[other] for other in found[gpu.uuid]) for gpu in gpus] == links
+    reached = DriverState(gpus, "580", "13.0", topology=topology).nvlinks()
+    assert ["".join(number[other] for other in reached[gpu.uuid]) for gpu in gpus] == links
 
 
 def test_a_gpu_that_is_lost_is_reached_by_nobody() -> None:

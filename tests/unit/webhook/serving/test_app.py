@@ -99,7 +99,7 @@ async def test_a_pod_is_answered_with_a_json_patch(webhook: Webhook) -> None:
     assert response["allowed"]
     assert response["patchType"] == "JSONPatch"
     operations = json.loads(base64.b64decode(response["patch"]))
-    assert [(one["op"], one["path"]) for one in operations] == [
+    assert [(operation["op"], operation["path"]) for operation in operations] == [
         ("add", "/spec/containers/0/env"),
         ("add", "/spec/containers/0/lifecycle"),
     ]

@@ -143,8 +143,8 @@ def swollen(value: Any, depth: int, times: int) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(OBJECTS, st.integers(1, 7), st.sampled_from([5, 60, 300, 3000, 30_000]))
-def test_whatever_grows_the_review_stays_cheap(found: tuple[str, Any], depth: int, times: int) -> None:
-    endpoint, body = found
+def test_whatever_grows_the_review_stays_cheap(case: tuple[str, Any], depth: int, times: int) -> None:
+    endpoint, body = case
     larger = swollen(body, depth, times)
     assert costs(f"validate-{endpoint}", review(larger)) < SECONDS
     if endpoint == "pods":
@@ -162,11 +162,16 @@ def exactly(**fields: Any) -> dict[str, Any]:
         ("pods", lambda n: pod([container()], resourceClaims=[{"name": "a"}] * n), MOST_CLAIMS, "claims: at most"),
         (
             "pods",
-            lambda n: pod([{"resources": {"limits": {f"example.com/{it}": "1" for it in range(n)}}}]),
+            lambda n: pod([{"resources": {"limits": {f"example.com/{number}": "1" for number in range(n)}}}]),
             MOST_RESOURCES,
             "resources of a container",
         ),
-        ("pods", lambda n: pod([container(f"gpushare.dev/s{it}") for it in range(n)]), MOST_SHARES, "GpuShares"),
+        (
+            "pods",
+            lambda n: pod([container(f"gpushare.dev/s{number}") for number in range(n)]),
+            MOST_SHARES,
+            "GpuShares",
+        ),
         ("claims", lambda n: claim(*[exactly()] * n), MOST_REQUESTS, "requests: at most"),
         (
             "claims",
@@ -176,7 +181,7 @@ def exactly(**fields: Any) -> dict[str, Any]:
         ),
         (
             "claims",
-            lambda n: claim(exactly(capacity={"requests": {f"c{it}": "1" for it in range(n)}})),
+            lambda n: claim(exactly(capacity={"requests": {f"c{number}": "1" for number in range(n)}})),
             MOST_RESOURCES,
             "capacities: at most",
         ),

@@ -70,8 +70,8 @@ class RunningWebhook:
             aiohttp.ClientSession() as http,
             http.post(url, json=review(POD), ssl=self._tls or True, server_hostname=SERVICE[0]) as answer,
         ):
-            found: bool = (await answer.json())["response"]["allowed"]
-            return found
+            allowed: bool = (await answer.json())["response"]["allowed"]
+            return allowed
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -123,10 +124,11 @@ def test_copies_that_do_not_fit_are_told_as_such_and_end_their_mode(gpu: Path, t
         ("print('no such weights')\nsys.exit(7)\n", r"exited with code 7 after .*\nno such weights"),
         ("os.kill(os.getpid(), signal.SIGSEGV)\n", "was ended by signal 11"),
         ("figure(rate=1)\n", r"exited with code 0 .*: let it run longer, or leave --seconds out"),
+        ("print('done')\n", r"exited with code 0 .* and no line that it printed .* had a figure: does --rate-json"),
         ("time.sleep(600)\n", r"printed no figure within 1.5 s \(--start-timeout\)"),
         ("figure(rate=1)\ntime.sleep(600)\n", r"no line with a rate in a window of \d\.\d s"),
     ],
-    ids=["fails", "crashes", "ends too early", "prints nothing", "prints once"],
+    ids=["fails", "crashes", "ends too early", "prints no figure", "prints nothing", "prints once"],
 )
 def test_a_program_that_fails_alone_is_an_error_with_its_last_lines(
     gpu: Path, tmp_path: Path, script: Write, text: str, words: str
@@ -135,6 +137,64 @@ def test_a_program_that_fails_alone_is_an_error_with_its_last_lines(
     assert code == 3
     assert "fails alone, so there is nothing to compare" in err
     assert re.search(words, err), err
+    assert nothing_of_it(gpu, tmp_path)
+
+
+SERVICE = (
+    "from gpushare.simulation.client import SimulatedContext\n"
+    "context, rate = SimulatedContext.create(), float(os.environ.get('OFFERED_RATE', 2000))\n"
+    "while True:\n"
+    "    neighbour = int(open(sys.argv[1]).read() or 0) if os.path.exists(sys.argv[1]) else 0\n"
+    "    figure(rate=rate, ms=[3 + neighbour / 10])\n"
+    "    time.sleep(0.02)\n"
+)
+"""Its latency rises with the SMs of the job beside it, which the job writes to the file."""
+JOB = (
+    "from gpushare.simulation.client import SimulatedContext\n"
+    "context = SimulatedContext.create()\n"
+    "def end(*_):\n"
+    "    os.unlink(sys.argv[1])\n"
+    "    os._exit(0)\n"
+    "signal.signal(signal.SIGTERM, end)\n"
+    "open(sys.argv[1], 'w').write(str(context.sms))\n"
+    "while True:\n"
+    "    figure(rate=context.sms)\n"
+    "    time.sleep(0.02)\n"
+)
+
+
+def test_the_most_that_a_job_may_have_beside_a_service_is_found(gpu: Path, tmp_path: Path, script: Write) -> None:
+    said, result = str(tmp_path / "sms"), tmp_path / "compare.json"
+    service, job = shlex.join([*script(SERVICE), said]), shlex.join([*script(JOB), said])
+    options = ("--protect", service, "--beside", job, "--slo", "p99=10ms", "--rate", "50%", "--json", str(result))
+    code, events, err = finish(*FIGURES, *options)
+    assert code == 0, err
+    *runs, verdict = events
+    assert [run["mode"] for run in runs[:3]] == ["capacity", "alone", "alone"]
+    assert [run["rates"][0][0] for run in runs[:2]] == [[2000.0], [1000.0]], "half of what it can do is asked of it"
+    # Of 132 SMs 50 % are 66, which make 9.6 ms; 75 % are 99, which make 12.9 ms.
+    assert [run["way"]["percent"] for run in runs[3:]] == [100, 35, 75, 50]
+    assert verdict["answer"] == "untimed"
+    assert "beside the job as Normal, capped at 50 % of the threads: 9.6 ms, alone 3 ms" in verdict["sentence"]
+    assert verdict["share"]["spec"]["clients"]["threads"] == {"default": 50, "max": 100}
+    annotations = [pod["metadata"]["annotations"] for pod in verdict["pods"]]
+    assert annotations == [{"gpushare.dev/threads": "100"}, {"gpushare.dev/threads": "50"}]
+    assert nothing_of_it(gpu, tmp_path)
+    code, again, _ = finish("--read", str(result))
+    assert code == 0
+    assert {key: again[0][key] for key in ("sentence", "share", "pods")} == {
+        key: verdict[key] for key in ("sentence", "share", "pods")
+    }
+
+
+def test_a_program_that_never_uses_the_gpu_gets_no_verdict_and_no_copies(
+    gpu: Path, tmp_path: Path, script: Write
+) -> None:
+    options = ("--rate-json", "rate", "--seconds", "2.2", "--warmup", "0", "--copies", "2")
+    code, events, err = finish(*options, "--", *script("forever()\n"))
+    assert code == 0, err
+    assert [event.get("mode") for event in events] == ["alone", None]
+    assert events[-1]["sentence"].startswith("No verdict: one copy alone never used the GPU: ")
     assert nothing_of_it(gpu, tmp_path)
 
 
@@ -168,6 +228,8 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(
         (("--beside", "true") * 8, "--beside: given 8 times: at most 7 times"),
         (("--beside", "'"), '--beside "\'": No closing quotation'),
         (("--beside", " "), "--beside: name a program"),
+        (("--slo", "p99=1ms"), "--slo p99=1ms: is of a service: name it by --protect"),
+        (("--protect", "true"), "--protect: takes the place of the program that is compared"),
         (("--threads", "0"), "--threads 0: a percentage from 1 to 100"),
         (("--seconds", "5"), "it must print its rate: give --rate-regex or --rate-json"),
         (("--seconds", "-1", "--rate-json", "rate"), "--seconds -1: above 0"),
@@ -179,6 +241,23 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(
 )
 def test_options_that_make_no_sense_are_refused_by_name(gpu: Path, options: tuple[str, ...], words: str) -> None:
     code, _, err = finish(*options, "--", "true")
+    assert code == 2
+    assert words in err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "--protect: say what is to hold, by --slo"),
+        (("--slo", "p99=20ms"), "--protect: name the one job that is to run beside it, by --beside"),
+        (("--slo", "p99=20ms", "--beside", "true"), "--protect: needs --seconds, and --latency-json"),
+        (("--slo", "20", *FIGURES, "--beside", "true"), "--slo '20': write p50= or p99="),
+        (("--slo", "p99=20ms", *FIGURES, "--beside", "true", "--threads", "50"), "--threads: --protect runs the job"),
+        (("--slo", "p99=20ms", *FIGURES, "--beside", "true", "--rate", "x"), "--rate 'x': write requests per second"),
+    ],
+)
+def test_a_service_without_what_its_search_needs_is_refused(gpu: Path, options: tuple[str, ...], words: str) -> None:
+    code, _, err = finish("--protect", "true", *options)
     assert code == 2
     assert words in err
 

@@ -1,5 +1,6 @@
 """The real programs that `compare` is measured with: each prints figures, and the GPU script runs each."""
 
+import json
 import subprocess
 import sys
 from argparse import Namespace
@@ -19,9 +20,12 @@ RUN = {
     "yolos.py": ("torch", "transformers"),
     "resnet.py": ("torch", "torchvision"),
     "resnet.py --train": ("torch", "torchvision"),
+    "yolos.py --batch 2": ("torch", "transformers"),
     "gpt.py": ("torch", "transformers"),
+    "gpt.py --train": ("torch", "transformers"),
     "decode.py": ("torch",),
     "bert.py": ("torch", "transformers"),
+    "bert.py --batch 1 --graph": ("torch", "transformers"),
     "jax_train.py": ("jax",),
     "preprocess.py": ("torch",),
     "kmeans.py": ("torch",),
@@ -53,6 +57,17 @@ def test_the_loop_prints_lines_that_compare_reads(tmp_path: Path) -> None:
     command = [sys.executable, str(tmp_path / "program.py")]
     environment = {"PYTHONPATH": str(PROGRAMS)}
     check(subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout)
+
+
+def test_an_open_loop_counts_from_the_arrival_of_what_waits(tmp_path: Path) -> None:
+    """Of 1000 arrivals a second 100 are served, so the last to be served came in the first tenth."""
+    program = "import time\nfrom loop import repeat\nrepeat('p', 'u', 2, lambda: time.sleep(0.01), seconds=1.2)\n"
+    (tmp_path / "program.py").write_text(program)
+    environment = {"PYTHONPATH": str(PROGRAMS), "OFFERED_RATE": "2000"}
+    command = [sys.executable, str(tmp_path / "program.py")]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment).stdout
+    latencies = [value for line in out.splitlines() for value in json.loads(line)["latency_ms"]]
+    assert latencies[-1] > 600
 
 
 def check(out: str) -> None:

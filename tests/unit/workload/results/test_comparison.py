@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from gpushare.kubectl.rules.trial.apply import yaml_lines
 from gpushare.kubectl.rules.trial.cases import BARE, CaseOutcome, TrialMode, TrialPlan
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.records import TrialRecord
 from gpushare_workload.reporting.figures.comparison import draw, save
-from gpushare_workload.results.comparison import APPLY, Comparison, read, titled, yaml_lines
+from gpushare_workload.results.comparison import APPLY, Comparison, read, titled
 from localcluster.paths import REPOSITORY
 from tests.unit.kubectl.rules.trial.made_up import ALONE, case, failed, measured
 
@@ -102,7 +103,7 @@ def test_a_file_that_is_no_comparison_is_refused(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     "path",
     sorted((REPOSITORY / "measurements/results").glob("*/compare-*.json")),
-    ids=lambda it: f"{it.parent.name}-{it.stem}",
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
 )
 def test_published_comparisons_say_what_their_runs_say(path: Path) -> None:
     published = json.loads(path.read_text())

@@ -20,7 +20,7 @@ def main() -> None:
     options = parser.parse_args()
     import torch
     from torch.nn import functional
-    from torch_device import half, wait
+    from torch_device import captured, half, wait
 
     device, kind = options.device, half(options.device)
     layers, heads, width = TINY if options.tiny else SIZES[options.size]
@@ -58,27 +58,13 @@ def main() -> None:
         token.copy_(logits.argmax(dim=-1))
         place.copy_((place + 1 - PROMPT) % (LONGEST - PROMPT) + PROMPT)
 
-    run = captured(torch, decode) if device == "cuda" else decode
+    run = captured(decode) if device == "cuda" else decode
 
     def step() -> None:
         run()
         wait(device)
 
     repeat(f"decode {options.size}", "tokens", 1, step, options.seconds)
-
-
-def captured(torch, decode):
-    """`decode` as one CUDA graph. It runs a few times before, on a stream of its own, as capturing wants it."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            decode()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        decode()
-    return graph.replay
 
 
 if __name__ == "__main__":

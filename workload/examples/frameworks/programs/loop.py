@@ -1,5 +1,8 @@
 """The loop of a program that is measured: one step after the other until SIGTERM, and a JSON line twice a second.
 
+With the variable OFFERED_RATE the loop is open: so much work per second arrives at random moments, whether the program
+is done with what came before or not, and a latency counts from the arrival.
+
     {"program": "resnet infer", "unit": "images", "rate": 3810.2, "latency_ms": [2.1, 2.0], "steps": 2}
 
 `rate` is the work per second since the line before. `latency_ms` has each step, from its start to the end of the wait
@@ -8,6 +11,8 @@ for the GPU. SIGTERM ends the program between two steps: under MPS, who dies in 
 
 import argparse
 import json
+import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -40,8 +45,13 @@ def repeat(program: str, unit: str, work: int, step: Callable[[], None], seconds
         step()
     end = time.perf_counter() + seconds if seconds else None
     printed, latencies = time.perf_counter(), []
+    steps, arrival = float(os.environ.get("OFFERED_RATE", 0)) / work, time.perf_counter()
     while not asked:
         begin = time.perf_counter()
+        if steps:
+            arrival += random.expovariate(steps)
+            time.sleep(max(0.0, arrival - begin))
+            begin = arrival
         step()
         now = time.perf_counter()
         latencies.append(round((now - begin) * 1000, 3))

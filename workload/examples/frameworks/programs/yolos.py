@@ -1,10 +1,12 @@
-"""Object detection: YOLOS-small, float16, one image of 512 × 864 at a time. Random weights."""
+"""Object detection: YOLOS-small, float16, images of 512 × 864, by default one at a time. Random weights."""
 
 from loop import arguments, repeat
 
 
 def main() -> None:
-    options = arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--batch", type=int, default=1, help="images in each step (default: %(default)s)")
+    options = parser.parse_args()
     import torch
     from torch_device import half, wait
     from transformers import YolosConfig, YolosForObjectDetection
@@ -18,14 +20,14 @@ def main() -> None:
     config = YolosConfig(image_size=list(size), patch_size=16, num_detection_tokens=100, num_labels=91, **shape)
     with torch.device(options.device):
         model = YolosForObjectDetection(config).to(half(options.device)).eval()
-        image = torch.rand(1, 3, *size, dtype=half(options.device))
+        images = torch.rand(options.batch, 3, *size, dtype=half(options.device))
 
     def step() -> None:
         with torch.inference_mode():
-            model(pixel_values=image)
+            model(pixel_values=images)
         wait(options.device)
 
-    repeat("yolos", "images", 1, step, options.seconds)
+    repeat("yolos", "images", options.batch, step, options.seconds)
 
 
 if __name__ == "__main__":

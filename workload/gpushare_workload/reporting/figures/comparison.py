@@ -25,9 +25,11 @@ DPI = 160
 
 
 def draw(comparison: Comparison) -> Figure | None:
-    """The picture; None for a comparison without times, or without two copies that ran."""
-    rows = [row for row in comparison.rows if row.gain is not None]
-    if not comparison.record.timed or not any(row.case.mode in STYLES for row in rows):
+    """The picture; None for a search of what may run beside a service, for a comparison without times, or without two
+    copies that ran.
+    """
+    record, rows = comparison.record, [row for row in comparison.rows if row.gain is not None]
+    if record.plan.protect is not None or not record.timed or not any(row.case.mode in STYLES for row in rows):
         return None
     programs = range(len(rows[0].case.copies))
     several = len(programs) > 1

@@ -1,7 +1,7 @@
 """ddp: how does distributed data parallel fit?
 
 Commonly claimed: several ranks of a training can run on one shared GPU. NCCL takes one rank per GPU and refuses a
-second one. And a client of a share reaches exactly one GPU, since one MPS daemon serves each (measured on two H200s).
+second one. And a client of a share reaches exactly one GPU, since one MPS daemon serves each (docs/limits.md).
 So distributed training needs whole GPUs, one rank on each; a share is for programs that fill only a part of a GPU.
 
 What runs: PyTorch's DistributedDataParallel, one rank per GPU over NCCL: `--warmup` steps, then `--repeats` times

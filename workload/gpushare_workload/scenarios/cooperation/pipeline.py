@@ -20,7 +20,7 @@ compared with NumPy, and the sums of all forms with each other. All take turns, 
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from enum import StrEnum
@@ -42,6 +42,7 @@ from gpushare_workload.processes.worker import Worker
 from gpushare_workload.scenarios.cooperation import chunks
 from gpushare_workload.scenarios.cooperation.chunks import Buffers, ChunkPlan, FinishedChunk
 from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.scenarios.progress import progress
 from gpushare_workload.scenarios.repeats import summarised
 from gpushare_workload.scenarios.stopwatch import Stopwatch
 
@@ -105,27 +106,35 @@ def run(
         for workers in getattr(arguments, option):
             if workers < 1:
                 raise ValueError(f"--{option} {workers}: must be at least 1")
-    for name in arguments.filters:
-        plan = ChunkPlan(name, arguments.elements, min(arguments.chunk, arguments.elements), arguments.seed)
-        serial: list[dict[str, Any]] = []
-        piped: dict[tuple[Copies, int, int], list[dict[str, Any]]] = {}
-        for _ in range(arguments.repeats):
-            alone, alone_results = _serial(plan, arguments, stop)
-            serial.append(alone)
-            for form in product(arguments.copies, arguments.prepare, arguments.finish):
-                copies, preparing, finishing = form
-                cut = replace(plan, pieces=arguments.pieces if copies is Copies.OVERLAPPED else 1)
-                counts = [preparing, arguments.gpu_workers, finishing]
-                staged, others = _piped(
-                    cut, counts, arguments, stop, targets or (prepare_chunks, compute_chunks, finish_chunks)
-                )
-                if not np.allclose(alone_results[:, 0], others[:, 0], rtol=1e-6):
-                    raise WrongError(f"{name}: the pipeline's sums differ from those of one process")
-                gain = alone["wall_seconds"] / staged["wall_seconds"]
-                piped.setdefault(form, []).append({**staged, "times_as_fast": gain})
-        events.emit("measured", **summarised(serial))
-        for (copies, *_), runs in piped.items():
-            events.emit("measured", copies=copies, cores=len(os.sched_getaffinity(0)), **summarised(runs))
+    forms = len(arguments.copies) * len(arguments.prepare) * len(arguments.finish)
+    with progress(len(arguments.filters) * arguments.repeats * (1 + forms), NAME) as advance:
+        for name in arguments.filters:
+            plan = ChunkPlan(name, arguments.elements, min(arguments.chunk, arguments.elements), arguments.seed)
+            serial: list[dict[str, Any]] = []
+            piped: dict[tuple[Copies, int, int], list[dict[str, Any]]] = {}
+            for _ in range(arguments.repeats):
+                alone, alone_results = _serial(plan, arguments, stop)
+                advance(1)
+                serial.append(alone)
+                for form in product(arguments.copies, arguments.prepare, arguments.finish):
+                    copies, preparing, finishing = form
+                    cut = replace(plan, pieces=arguments.pieces if copies is Copies.OVERLAPPED else 1)
+                    counts = [preparing, arguments.gpu_workers, finishing]
+                    staged, others = _piped(
+                        cut, counts, arguments, stop, targets or (prepare_chunks, compute_chunks, finish_chunks)
+                    )
+                    advance(1)
+                    if not np.allclose(alone_results[:, 0], others[:, 0], rtol=1e-6):
+                        raise WrongError(f"{name}: the pipeline's sums differ from those of one process")
+                    piped.setdefault(form, []).append({**staged, "times_as_fast": gain(alone, staged)})
+            events.emit("measured", **summarised(serial))
+            for (copies, *_), runs in piped.items():
+                events.emit("measured", copies=copies, cores=len(os.sched_getaffinity(0)), **summarised(runs))
+
+
+def gain(alone: Mapping[str, Any], staged: Mapping[str, Any]) -> float | None:
+    """How many times as fast the stages are as one process; None where no time is a GPU's. Pure."""
+    return float(alone["wall_seconds"] / staged["wall_seconds"]) if staged["timed"] else None
 
 
 def _serial(plan: ChunkPlan, arguments: argparse.Namespace, stop: Stop) -> Run:

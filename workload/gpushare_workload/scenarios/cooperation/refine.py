@@ -2,8 +2,7 @@
 
 Commonly claimed: the processes should share a Manager().list(), or pass CUDA arrays to each other. A Manager's list
 pickles each row into a third process and out of it. CUDA IPC passes CUDA arrays, but only within one PID namespace:
-between two pods it fails with error 201 (measured on an H200). Host memory that all processes share works everywhere,
-at the cost of two copies.
+between two pods it fails. Host memory that all processes share works everywhere, at the cost of two copies.
 
 What runs: Jacobi's method on a 2-D Poisson problem with a known answer. Its rows are split over processes, which
 exchange their edge rows after each sweep in one of these three ways. Every few sweeps the parent checks the largest
@@ -11,10 +10,9 @@ change, and ends the run when it is below the tolerance. Each way must take as m
 same values, and come as near to the exact answer as the method promises.
 
 Measured: the time of one sweep, for each way, and how many times as fast it is as one process. A small grid gains
-nothing by being split: each sweep waits for the exchange (on an H200, 64 × 64 points on two processes: 333 µs by the
-list, 150 through host memory, 122 by CUDA IPC, and 79 in one process). A large one gains where one process may not use
-the whole GPU: processes that are capped at 25 % of its SMs have 50 % together. Without a GPU the third way is left out,
-unless it is requested.
+nothing by being split: each sweep waits for the exchange. A large one gains where one process may not use the whole
+GPU: two that are capped have twice the cap together. Without a GPU the third way is left out, unless it is requested.
+The figures are in measurements/pages/kernels.md, under Scenarios.
 """
 
 import argparse
@@ -27,6 +25,7 @@ from gpushare_workload.backend.interface import UnsupportedError
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.scenarios.progress import progress
 from gpushare_workload.scenarios.repeats import summarised
 from gpushare_workload.solver.halos import HaloTransport
 from gpushare_workload.solver.jacobi import JacobiResult, JacobiSettings, refine
@@ -70,21 +69,24 @@ def run(
     transports = list(arguments.halos or HaloTransport)
     single: list[JacobiResult] = []
     several: dict[HaloTransport, list[JacobiResult]] = {transport: [] for transport in transports}
-    for _ in range(arguments.repeats):
-        single.append(refine(alone, stop))
-        _check_converged(alone, single[-1])
-        for transport in list(transports):
-            stop.check()
-            settings = replace(alone, parts=arguments.processes, transport=transport)
-            try:
-                several[transport].append(refine(settings, stop))
-            except UnsupportedError as error:
-                if arguments.halos:
-                    raise
-                events.emit("left-out", halos=transport, reason=str(error))
-                transports.remove(transport)
-                continue
-            _check_same(settings, several[transport][-1], single[-1])
+    with progress(arguments.repeats * (1 + len(transports)), NAME) as advance:
+        for _ in range(arguments.repeats):
+            single.append(refine(alone, stop))
+            advance(1)
+            _check_converged(alone, single[-1])
+            for transport in list(transports):
+                stop.check()
+                settings = replace(alone, parts=arguments.processes, transport=transport)
+                try:
+                    several[transport].append(refine(settings, stop))
+                except UnsupportedError as error:
+                    if arguments.halos:
+                        raise
+                    events.emit("left-out", halos=transport, reason=str(error))
+                    transports.remove(transport)
+                    continue
+                advance(1)
+                _check_same(settings, several[transport][-1], single[-1])
     _emit(events, alone, single, single)
     for transport in transports:
         _emit(events, replace(alone, parts=arguments.processes, transport=transport), several[transport], single)
@@ -130,7 +132,7 @@ def _emit(
         {
             "wall_seconds": run.seconds,
             "microseconds_per_sweep": run.seconds / run.sweeps * 1e6,
-            "times_as_fast": reference.seconds / run.seconds,
+            "times_as_fast": reference.seconds / run.seconds if run.identity["timed"] else None,
             "gpu_busy_percent": run.busy_percent,
         }
         for run, reference in zip(runs, alone, strict=True)

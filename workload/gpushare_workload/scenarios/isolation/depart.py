@@ -1,10 +1,9 @@
 """depart: what happens to my neighbours when I am killed in mid-kernel?
 
-Commonly claimed: processes under MPS (Volta and later) are isolated from each other. Measured: when a client is killed
-while its kernel has more than about 10 ms to run, every other client of that GPU ends with error 700. An ordinary pod
-deletion does exactly that. When the MPS daemon terminates the client first, as gpushare does, no neighbour is hurt. On
-an H200, 10 kills each at kernels of 1, 5, 10, 20, 50 and 100 ms: without the daemon, the first kill at 10 ms or more
-ended all three neighbours; with it, none of 60 kills hurt a neighbour.
+Commonly claimed: processes under MPS (Volta and later) are isolated from each other. But when a client is killed while
+its kernel has some time to run, every other client of that GPU ends with it, and an ordinary pod deletion does exactly
+that. When the MPS daemon terminates the client first, as gpushare does, no neighbour is hurt. The figures are in
+docs/mps.md, "Who dies with whom", and in docs/departure.md.
 
 Roles, one process each. `victim` runs kernels of a set length back to back and, by default, does not catch SIGTERM.
 `neighbour` runs short kernels, checks every result, catches SIGTERM and exits 0 unless a result was wrong. Run one

@@ -2,8 +2,8 @@
 
 Commonly claimed: since Volta every MPS client has its own address space, so a wild pointer hurts nobody else. Address
 spaces keep other clients from reading and writing your memory; they do not keep a fatal fault from ending all clients.
-Measured on an H200 under MPS: an illegal address ends all clients of the GPU with error 700, a trap with 719; a
-device-side assert ends the faulty client alone, with 710. So one GPU is one trust domain.
+Under MPS an illegal address or a trap ends all clients of the GPU, a device-side assert the faulty client alone
+(docs/mps.md, "Who dies with whom"). So one GPU is one trust domain.
 
 Roles, one process each. `faulty` runs one kernel that fails in the chosen way and reports its CUDA error. `neighbour`
 runs short kernels, checks every result, and exits 3 with the CUDA error if the fault reaches it. Exit code 0 of

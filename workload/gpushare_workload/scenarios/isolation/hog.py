@@ -1,17 +1,16 @@
 """hog: what if a neighbour takes more than its share?
 
 Commonly claimed: an MPS memory limit is a hard limit. It binds plain, managed and asynchronous allocations of every
-program that does not change its environment. Measured on an H200 with MPS v2: a client whose own limit variable is
-malformed or names no visible device loses the daemon's limit too and can allocate the whole GPU; a client that only
+program that does not change its environment. Of MPS v2 docs/mps.md has it measured: a client whose own limit variable
+is malformed or names no visible device loses the daemon's limit too and can allocate the whole GPU; a client that only
 removes the variable falls back to the daemon's limit. So the limit protects against mistakes; observation must find the
 rest.
 
 Measured: an allocation above the grant must be refused. Then the program allocates everything that it was granted, and
 holds it. `--endless` also fills this client's SMs with a kernel without an end of its own; SIGTERM ends it in good
-order within 2 s. `--escape` does what a tenant could try before CUDA starts: `unset` removes the limit variable,
+order. `--escape` does what a tenant could try before CUDA starts: `unset` removes the limit variable,
 `garble` makes it malformed. If an allocation above the grant then succeeds, it is held for `--hold` seconds, so that it
-can be observed, and the exit code is 1. On an H200 an endless kernel ended 0.1 s after SIGTERM, and three neighbours
-went on with right results.
+can be observed, and the exit code is 1.
 """
 
 import argparse

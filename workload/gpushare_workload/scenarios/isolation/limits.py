@@ -2,14 +2,15 @@
 
 Commonly claimed: a pod with a fraction of a GPU "sees" that fraction. Under MPS, CUDA shows the client its part of the
 SMs, `cudaMemGetInfo` shows the limit as free memory and the whole GPU as total, and an allocation above the limit fails
-with error 2. (Measured on an H200: 25 % of 132 SMs are 32, a 16 GiB limit leaves 16,239 MiB free.)
+with an error. What was measured of each is in docs/limits.md.
 
 The number of SMs that CUDA shows proves nothing if a program partitions contexts itself; the throughput of a kernel
 that saturates the GPU does. So the throughput is measured too, as a fraction of the whole GPU's peak. It must not
-exceed the fraction of the SMs that was granted (by more than 5 %). It may be lower: busy neighbours and clocks below
-the highest reduce it. (On the same H200 at 25 %: 21.9 % of peak; 32 SMs are 24.2 %.)
+exceed the fraction of the SMs that was granted, but for a small tolerance. It may be lower: busy neighbours and clocks
+below the highest reduce it.
 
-Exit code 0 means that every granted limit is in force for this process.
+Exit code 0 means that every granted limit is in force for this process; `checked` names those that were compared. Where
+nothing was granted, or nothing of it can be seen, there is no such answer, and the exit code is 2.
 """
 
 import argparse
@@ -52,7 +53,8 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     backend = open_backend(arguments.backend)
     try:
         grant = ContainerGrant.from_environment()
-        check(backend, grant, events)
+        if not check(backend, grant, events):
+            raise ValueError(why_unchecked(grant))
         if arguments.throughput and backend.timed and not stop.asked():
             check_throughput(backend, grant, arguments.throughput, events)
         stop.wait(arguments.hold)
@@ -60,20 +62,25 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
         backend.close()
 
 
-def check(backend: Backend, grant: ContainerGrant, events: JsonLines) -> None:
-    """Emits the granted and the observed limits. Raises WrongError naming each limit that is not in force."""
+def check(backend: Backend, grant: ContainerGrant, events: JsonLines) -> list[str]:
+    """Emits the granted and the observed limits; returns the names of those that could be compared.
+
+    Raises WrongError naming each limit that is not in force.
+    """
     observed = observe(backend, grant)
-    problems = compare(grant, observed)
+    problems, checked = compare(grant, observed), comparable(grant, observed)
     events.emit(
         "limits",
         backend=backend.name,
         simulated=backend.simulated,
         granted=grant.as_json(),
         observed=observed,
+        checked=checked,
         problems=problems,
     )
     if problems:
         raise WrongError("; ".join(problems))
+    return checked
 
 
 def rate(launch: Callable[[], None], wait: Callable[[], None], seconds: float) -> float:
@@ -144,6 +151,25 @@ def observe(backend: Backend, grant: ContainerGrant) -> dict[str, Any]:
     if grant.process_memory is not None:
         observed["above_refused"] = not backend.try_allocate(grant.process_memory + ABOVE)
     return observed
+
+
+def comparable(grant: ContainerGrant, observed: dict[str, Any]) -> list[str]:
+    """The granted limits, by name, of which the process sees enough to compare them."""
+    seen = {
+        "threads": grant.threads is not None and observed["total_sms"] and observed["sms"] is not None,
+        "memory": grant.process_memory is not None,
+    }
+    return [name for name, compared in seen.items() if compared]
+
+
+def why_unchecked(grant: ContainerGrant) -> str:
+    """Says why no limit could be compared, and what to do."""
+    if grant.threads is not None:
+        return f"GPUSHARE_THREADS={grant.threads}: no GPU shows its SMs here, so nothing was checked"
+    return (
+        "GPUSHARE_THREADS and GPUSHARE_MEMORY_BYTES are not set: nothing was granted, so nothing was checked; run this "
+        "in a slot of a share"
+    )
 
 
 def compare(grant: ContainerGrant, observed: dict[str, Any]) -> list[str]:

@@ -23,6 +23,7 @@ from gpushare_workload.processes.team import together
 from gpushare_workload.processes.worker import Worker
 from gpushare_workload.scenarios.options import check_bounds
 from gpushare_workload.scenarios.progress import progress
+from gpushare_workload.scenarios.repeats import ratio
 
 NAME = "graph"
 MODES = ("launches", "graph")
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
                 kernels=arguments.kernels,
                 **Spread.of(passes).rounded("us_per_kernel", 3),
                 us_per_kernel_slowest=round(slowest, 3),
-                **Spread.of(faster).rounded("times_as_fast", 2),
+                **ratio("times_as_fast", faster, 2, figures[0].timed),
             )
 
 

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from gpushare.kubectl.rules.trial.spread import Spread
 from gpushare_workload.backend.work import Grid, LoadKind, Peaks, Work, implausible
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.gpus.utilisation import GpuWatch
@@ -31,6 +30,7 @@ from gpushare_workload.processes.worker import Worker
 from gpushare_workload.scenarios import options
 from gpushare_workload.scenarios.options import check_bounds
 from gpushare_workload.scenarios.progress import progress
+from gpushare_workload.scenarios.repeats import ratio
 
 NAME = "mix"
 LEAD_SECONDS = 0.05
@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
                 measured = _measure_all(arguments, percent, stop, measured, events)
                 advance(len(PLAN))
     assert measured is not None  # noqa: S101 - there is at least one repeat and one limit
-    _emit(measured, limits, sharing, events)
+    emit_all(measured, limits, sharing, events)
 
 
 def _measure_all(
@@ -181,7 +181,8 @@ def verdict(combined_: Sequence[float]) -> str:
     return "alike" if max(combined_) <= ALIKE else "partly"
 
 
-def _emit(measured: Measured, limits: Sequence[float], sharing: str, events: JsonLines) -> None:
+def emit_all(measured: Measured, limits: Sequence[float], sharing: str, events: JsonLines) -> None:
+    """A line for each program and each pair. Ratios and verdicts are None where no rate is a GPU's."""
     program, rates = measured.program, measured.rates
     for percent, entry in itertools.product(limits, PLAN):
         runs = rates[percent, entry]
@@ -200,8 +201,8 @@ def _emit(measured: Measured, limits: Sequence[float], sharing: str, events: Jso
                 kind=kind.value,
                 beside=beside and beside.value,
                 launches_per_second=round(statistics.median(got), 1),
-                slowdown=round(slowdown(alone, got), 3),
-                slowdown_of_uncapped=round(slowdown(whole, got), 3),
+                slowdown=round(slowdown(alone, got), 3) if program.timed else None,
+                slowdown_of_uncapped=round(slowdown(whole, got), 3) if program.timed else None,
                 **utilisation,
             )
         if len(entry) == SIDES:
@@ -212,8 +213,8 @@ def _emit(measured: Measured, limits: Sequence[float], sharing: str, events: Jso
                 "pair",
                 **common,
                 kinds=[kind.value for kind in entry],
-                **Spread.of(sums).rounded("combined", 3),
+                **ratio("combined", sums, 3, program.timed),
                 **utilisation,
                 repeats=len(sums),
-                verdict=verdict(sums),
+                verdict=verdict(sums) if program.timed else None,
             )

@@ -3,13 +3,13 @@
 Commonly claimed: a GPU takes one process, so a node with 8 GPUs runs 8. One process per GPU is a convention of training
 frameworks. CUDA_VISIBLE_DEVICES chooses the GPU, but only if it is set *before CUDA starts*: set later it has no
 effect, and several processes end up on GPU 0 by accident. They may share it on purpose: a GPU takes as many processes
-as its memory and compute mode allow, and 48 clients under MPS (60 from driver 590).
+as its memory and compute mode allow, and under MPS so many clients (docs/mps.md).
 
 Measured: first one process for each visible GPU, pinned to it, then `--processes` on the first GPU; then one that sets
 the variable to another value, or to no GPU at all, after CUDA has started: it stays where it was. Each process reports
 which GPU CUDA gave it, and computes a result that is checked. NVML's process list shows where each process is; in a
-container without the host's PID namespace its PIDs mean nothing, and `listed_by_nvml` is then false. On two H200s: one
-process on each, and four on the first, as NVML lists them.
+container without the host's PID namespace its PIDs mean nothing, and `listed_by_nvml` is then false. Under MPS NVML
+lists the server, too, so one process more than there are clients.
 """
 
 import argparse

@@ -1,11 +1,12 @@
 """pool: can several processes use one GPU at once, and how do I run a GPU function 100 times?
 
 Commonly claimed: CUDA serves one process at a time; every call needs its own process; `Pool(100)` runs 100 of them.
-Under MPS kernels of several processes run at the same time. But each process pays for a CUDA context (hundreds of
-milliseconds, 60 to 520 MiB), and the 49th client of a GPU is refused with error 46 (measured on an H200).
+Under MPS kernels of several processes run at the same time. But each process pays for a CUDA context, in time and in
+memory, and MPS takes so many clients of a GPU and no more: docs/mps.md and measurements/pages/kernels.md have both.
 
 The task: the sum of squares of a vector of doubles; every result is checked against NumPy. `pair` runs the tasks in one
-process, then in two at once. `ceiling` starts `--clients` clients at once until the GPU refuses more: it leaves no
+process, then in two at once. `process-per-task` runs the first of them alone, as many as tell what a process costs.
+`ceiling` starts `--clients` clients at once until the GPU refuses more: it leaves no
 place for anybody else on that GPU, so it runs only when it is named. `pool` is its bounded form.
 
 How many workers? With `--prepare` a CPU core works on each task before the GPU does, as real programs do; the rate of a
@@ -27,8 +28,9 @@ from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.shared_array import SharedArray
 from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios.options import check_bounds
+from gpushare_workload.scenarios.progress import progress
 from gpushare_workload.scenarios.repeats import summarised
-from gpushare_workload.scenarios.sharing.pool_modes import MODES, NAMED_ONLY, SIZED, ModeResult, PoolJob
+from gpushare_workload.scenarios.sharing.pool_modes import MODES, NAMED_ONLY, ONE_EACH, SIZED, ModeResult, PoolJob
 
 NAME = "pool"
 
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=int,
         default=[2],
-        help="processes at once, of which at most 48 fit a GPU; several numbers are measured in turns, by the modes "
+        help="processes at once, no more than MPS takes; several numbers are measured in turns, by the modes "
         "`process-per-task` and `pool` alone",
     )
     parser.add_argument(
@@ -86,12 +88,18 @@ def run(
         (mode, workers) for mode in arguments.modes for workers in arguments.workers[: None if mode in SIZED else 1]
     ]
     by_mode: dict[tuple[str, int], list[dict[str, Any]]] = {entry: [] for entry in plan}
-    for repeat in range(arguments.repeats):
-        for mode, workers in plan:
-            stop.check()
-            by_mode[mode, workers].append(_once(mode, modes[mode], replace(job, workers=workers), expected))
-            if repeat == arguments.repeats - 1:
-                events.emit("measured", **summarised(by_mode[mode, workers]), cores=len(os.sched_getaffinity(0)))
+    starts = arguments.repeats * sum(replace(job, workers=workers).processes(mode) for mode, workers in plan)
+    events.emit("started", processes=starts, repeats=arguments.repeats)
+    with progress(starts, NAME) as advance:
+        for repeat in range(arguments.repeats):
+            for mode, workers in plan:
+                stop.check()
+                sized = replace(job, workers=workers, advance=advance)
+                by_mode[mode, workers].append(_once(mode, modes[mode], sized, expected[: job.tasks(mode)]))
+                if mode not in ONE_EACH:
+                    advance(sized.processes(mode))
+                if repeat == arguments.repeats - 1:
+                    events.emit("measured", **summarised(by_mode[mode, workers]), cores=len(os.sched_getaffinity(0)))
 
 
 def _once(mode: str, run_mode: Callable[[PoolJob], ModeResult], job: PoolJob, expected: Vector) -> dict[str, Any]:

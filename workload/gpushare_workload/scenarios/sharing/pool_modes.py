@@ -24,6 +24,8 @@ TASK_SECONDS = 120.0
 """Longest wait for one task: a worker that hangs is an error, not a hang of this program."""
 PAIR_SECONDS = 0.5
 """How long the processes of `pair` repeat the tasks: long compared with the differences of their starts."""
+MOST_PROCESSES = 20
+"""Tasks that `process-per-task` runs: it measures the price of a process, which more of them do not change."""
 CLIENT_SECONDS = 3.0
 """More time to start for each client of `ceiling`, since all of them start at once."""
 
@@ -41,6 +43,19 @@ class PoolJob:
     stop: Stop
     prepare_seconds: float = 0.0
     """Seconds of a CPU core for each task."""
+    advance: Callable[[float], None] = lambda _: None
+    """To call with the number of processes that have begun to work since its last call."""
+
+    def tasks(self, mode: str) -> int:
+        """How many of the tasks a mode runs."""
+        count = len(self.data.array)
+        return min(count, MOST_PROCESSES) if mode in ONE_EACH else count
+
+    def processes(self, mode: str) -> int:
+        """How many processes a mode starts."""
+        return {"pair": 3, "process-per-task": self.tasks(mode), "pool": self.workers, "ceiling": self.clients}.get(
+            mode, 1
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +99,14 @@ def pair(job: PoolJob) -> ModeResult:
 
 
 def process_per_task(job: PoolJob) -> ModeResult:
-    """A process for each task; `workers` of them run at once."""
+    """A process for each of the first tasks; `workers` of them run at once."""
     started = []
     with Team(job.stop) as team, GpuWatch() as seen:
-        for task in range(len(job.data.array)):
+        for task in range(job.tasks("process-per-task")):
             team.wait_for_fewer(job.workers, TASK_SECONDS)
             started.append(time.monotonic())
             team.start(_one_task, job.data, job.backend, job.prepare_seconds, task, name=f"task {task}")
+            job.advance(1)
         results: list[TaskResults] = team.results(TASK_SECONDS)
     waits = [result.began - start for result, start in zip(results, started, strict=True)]
     figures: dict[str, Any] = {"gpu_busy_percent": seen.busy_percent}
@@ -160,6 +176,8 @@ MODES: dict[str, Callable[[PoolJob], ModeResult]] = {
     "batched": batched,
     "ceiling": ceiling,
 }
+ONE_EACH = frozenset({"process-per-task"})
+"""Starts a process for each task, and says itself when one has begun."""
 SIZED = frozenset({"process-per-task", "pool"})
 """Run with each number of workers."""
 NAMED_ONLY = frozenset({"ceiling"})

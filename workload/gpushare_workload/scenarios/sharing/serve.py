@@ -3,7 +3,7 @@
 Commonly claimed: the latency is the mean time of a request, measured by a client that sends the next request after each
 answer. Such a client slows down with its server and never sees the queue (coordinated omission). Here requests arrive
 as a Poisson process at a set rate, and the latency of each counts from the moment when it was due: time in the queue is
-time that somebody waits. At 90 % of its capacity a service's latency is mostly queue.
+time that somebody waits. Near its capacity a service's latency is mostly queue.
 
 Measured: p50, p90 and p99 of the latency, the service time alone, how busy the GPU was meanwhile, and the number of
 requests that were still waiting at the end, which count with the time that they have waited. For several pods beside

@@ -6,9 +6,8 @@ and from pinned memory, and only on other streams. So the overlap is measured he
 
 Measured: the same kernels on one stream and spread over several, as the ms from the first start to the last end. Then
 chunks that are copied in, processed and copied out: on one stream, on several, and on several from pageable memory. All
-results are checked to the last bit. On an H200, 8 small kernels on 8 streams: 6.5 times as fast; under MPS 2.0 times,
-since a client has two connections to the GPU (CUDA_DEVICE_MAX_CONNECTIONS); saturating kernels 1.0 times. Copies beside
-kernels: 2.5 times from pinned memory, 0.3 from pageable.
+results are checked to the last bit. Under MPS fewer streams run at once, since a client has few connections to the GPU
+(CUDA_DEVICE_MAX_CONNECTIONS). The figures are in measurements/pages/kernels.md, under Scenarios.
 """
 
 import argparse
@@ -27,6 +26,7 @@ from gpushare_workload.processes.stopping import Stop
 from gpushare_workload.scenarios import options
 from gpushare_workload.scenarios.options import check_bounds
 from gpushare_workload.scenarios.progress import progress
+from gpushare_workload.scenarios.repeats import ratio
 
 NAME = "streams"
 LARGEST_VALUE = 1024
@@ -85,7 +85,7 @@ def _kernels(
                 kernels=arguments.kernels,
                 kind=arguments.kind,
                 grid=arguments.grid,
-                **_figures(on_one, extents),
+                **_figures(on_one, extents, backend.timed),
             )
         for number, task in enumerate(tasks):
             if wrong := task.wrong(1 + 2 * arguments.repeats):
@@ -119,7 +119,7 @@ def _chunks(
             pinned=pinned,
             chunks=arguments.chunks,
             chunk_bytes=4 * arguments.chunk_elements,
-            **_figures(on_one, milliseconds),
+            **_figures(on_one, milliseconds, backend.timed),
         )
 
 
@@ -128,8 +128,7 @@ def extent_ms(spans: Sequence[Span]) -> float:
     return max((span.end for span in spans), default=0.0) - min((span.start for span in spans), default=0.0)
 
 
-def _figures(on_one: Sequence[float], on_several: Sequence[float]) -> dict[str, Any]:
+def _figures(on_one: Sequence[float], on_several: Sequence[float], timed: bool) -> dict[str, Any]:
     """Over all runs: ms, and how many times as fast as the same run on one stream. No ratio where nothing took time."""
     ratios = [before / after for before, after in zip(on_one, on_several, strict=True) if after]
-    faster = Spread.of(ratios).rounded("times_as_fast", 2) if ratios else {"times_as_fast": None}
-    return {**Spread.of(on_several).rounded("wall_ms", 4), **faster}
+    return {**Spread.of(on_several).rounded("wall_ms", 4), **ratio("times_as_fast", ratios, 2, timed)}

@@ -16,7 +16,7 @@ rate beside the others ÷ the rate alone without a cap.
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -100,10 +100,7 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     sharing = "time-slicing" if reachable_daemon() is None else "mps"
     for (percent, entry, role), runs in by_role.items():
         alone = by_role[100.0, (role,), role]
-        kept = [
-            {**figures, "kept": figures["per_second"] / whole["per_second"]}
-            for figures, whole in zip(runs, alone, strict=True)
-        ]
+        kept = [{**figures, "kept": kept_of(figures, whole)} for figures, whole in zip(runs, alone, strict=True)]
         events.emit(
             "measured",
             sharing=sharing,
@@ -112,6 +109,11 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
             training_threads_percent=percent,
             **summarised(kept),
         )
+
+
+def kept_of(figures: Mapping[str, Any], whole: Mapping[str, Any]) -> float | None:
+    """The part that a role keeps of its rate alone; None where no rate is a GPU's. Pure."""
+    return float(figures["per_second"] / whole["per_second"]) if figures["timed"] else None
 
 
 def _measure_all(

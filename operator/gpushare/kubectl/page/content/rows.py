@@ -12,7 +12,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.pods import full_name
 from gpushare.kube.resources import Object
 from gpushare.kubectl.page.content.feed import Row
-from gpushare.kubectl.views.events import count, last_seen, object_of
+from gpushare.kubectl.views.events import count, last_seen, message_of, object_of
 from gpushare.kubectl.views.objects import created, gpu_state, ready_condition
 from gpushare.kubectl.views.places import queue_of
 from gpushare.kubectl.views.pods.pod import PodFacts, asked_shares, claim_shares, gpus, grants, own_claims
@@ -162,7 +162,7 @@ def event_row(event: Object) -> Row:
         "namespace": str(about.get("namespace") or ""),
         "object": object_of(event),
         "count": count(event),
-        "message": str(event.get("message") or ""),
+        "message": message_of(event),
     }
 
 

@@ -20,6 +20,8 @@ class AdviceKind(StrEnum):
     THREADS = "threads that nobody could use"
     OWN_GPU = "a GPU of its own"
     UNUSED = "held without a client"
+    IDLE = "held without work"
+    BEST_EFFORT = "could be best effort"
 
 
 WHOLE_GPU = "nvidia.com/gpu"

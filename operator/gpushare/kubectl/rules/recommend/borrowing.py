@@ -15,7 +15,7 @@ from gpushare.kubectl.rules.recommend.clients import is_often_full, room_for
 from gpushare.kubectl.rules.recommend.history import ContainerPast, HistorySource, ShareHistory
 from gpushare.kubectl.rules.recommend.memory import WORTH, enough_memory, least_memory, with_default
 from gpushare.kubectl.rules.recommend.sureness import at_most_medium, length, sureness_of, too_short
-from gpushare.kubectl.rules.trial.verdict import HEADROOM, MEMORY_STEP_MIB, memory_for
+from gpushare.kubectl.rules.trial.apply import HEADROOM, MEMORY_STEP_MIB, memory_for
 
 WIDELY = 1.5
 """A peak that is so many times what is used in 95 % of the samples is worth a limit of its own."""

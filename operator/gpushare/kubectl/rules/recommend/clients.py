@@ -14,7 +14,8 @@ from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind, client_p
 from gpushare.kubectl.rules.recommend.history import GpuPast, HistorySource, Observed, ShareHistory
 from gpushare.kubectl.rules.recommend.memory import enough_memory, memory_patch, with_default
 from gpushare.kubectl.rules.recommend.sureness import at_most_medium, duration, length, sureness_of, too_short
-from gpushare.kubectl.rules.trial.verdict import HEADROOM, memory_for
+from gpushare.kubectl.rules.trial.apply import HEADROOM, memory_for
+from gpushare.kubectl.rules.trial.decision import RULE
 
 OFTEN_FULL = 0.05
 """Part of the samples with no free slot, from which on slots are short."""
@@ -119,7 +120,8 @@ def _more(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tup
         patch = client_patch(perGpu=wanted, memory=memory_patch(share, memory))
     why = (
         f"{often} in {length(history, seen)}, and its GPUs were busy {busy:.0%} of the time then (95th "
-        f"percentile): {wanted} clients bring that to {wanted / clients.per_gpu * busy:.0%} at most"
+        f"percentile): {wanted} clients bring that to {wanted / clients.per_gpu * busy:.0%} at most; go on if a trial "
+        f"says so: {RULE}"
     )
     return [
         Advice(

@@ -46,8 +46,19 @@ class GpuPast:
 
 
 @dataclass(frozen=True, slots=True)
+class ActivityPast:
+    """What a container with a class says of itself. `active`: the part of its time, of 1, with work under way."""
+
+    client_class: str
+    active: float
+    launches: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerPast:
-    """One container on one GPU. `granted`: MiB; None: nothing says."""
+    """One container on one GPU. `granted`: MiB; None: nothing says. `activity`: None: it has no class, is gone, or is
+    not asked about."""
 
     namespace: str
     pod: str
@@ -57,6 +68,7 @@ class ContainerPast:
     memory_most: int
     memory_p95: int
     granted: int | None
+    activity: ActivityPast | None = None
 
     @property
     def workload(self) -> str:

@@ -14,7 +14,7 @@ from gpushare.grant.model import context_need_mib
 from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind, client_patch
 from gpushare.kubectl.rules.recommend.history import ContainerPast, HistorySource, ShareHistory
 from gpushare.kubectl.rules.recommend.sureness import length, sureness_of, too_short
-from gpushare.kubectl.rules.trial.verdict import MEMORY_STEP_MIB, memory_for
+from gpushare.kubectl.rules.trial.apply import MEMORY_STEP_MIB, memory_for
 
 WORTH = 0.1
 """Part of the default below which less memory is not worth a change."""

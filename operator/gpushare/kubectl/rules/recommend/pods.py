@@ -20,7 +20,7 @@ from gpushare.kubectl.rules.recommend.sureness import (
     sureness_of,
     too_short,
 )
-from gpushare.kubectl.rules.trial.verdict import memory_for
+from gpushare.kubectl.rules.trial.apply import memory_for
 
 LEAST_FAULTS = 2
 BY_CHANCE = 0.01

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gpushare.kubectl.rules.recommend.activity import by_activity
 from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind
 from gpushare.kubectl.rules.recommend.borrowing import borrowing
 from gpushare.kubectl.rules.recommend.clients import idle_threads, other_number
@@ -27,5 +28,5 @@ def recommend(history: ShareHistory) -> ShareAdvice:
     if lending:  # it says what to reserve, and how many clients then fit
         memory, number = [], [item for item in number if item.kind is not AdviceKind.MORE_CLIENTS]
     more = raised or any(item.kind is AdviceKind.MORE_CLIENTS for item in number)
-    advice = (*lending, *memory, *number, *idle_threads(history, more), *own_gpu(history))
+    advice = (*lending, *memory, *number, *idle_threads(history, more), *own_gpu(history), *by_activity(history))
     return ShareAdvice(history, advice, tuple(dict.fromkeys([*of_memory, *([] if raised else of_number)])))

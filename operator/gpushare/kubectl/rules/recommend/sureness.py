@@ -82,6 +82,8 @@ CANNOT_KNOW = (
     "version.",
     "How fast a program is: utilisation is the part of the time in which any kernel ran, and a GPU that is busy all "
     "the time may have room. Measure with `kubectl gpushare trial` before and after a change of perGpu.",
+    "What a program does: its launches and active time are its own word, and one that launches past the library says "
+    "nothing.",
     "What was promised to whom: a grant may be reserved on purpose. Pods whose annotation asks for more than a "
     "lowered default are refused from then on, unless memory.max allows it.",
 )

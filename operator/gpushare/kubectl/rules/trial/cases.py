@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import fsum
 
+from gpushare.kubectl.rules.trial.protect import JobWay, ProtectTerms
 from gpushare.messages.wording import count_of
 
 MOST_COPIES = 48
@@ -24,6 +25,7 @@ MORE = 1.05
 class TrialMode(StrEnum):
     """How copies share the GPU."""
 
+    CAPACITY = "capacity"
     ALONE = "alone"
     SLICES = "time-slicing"
     MPS = "mps"
@@ -36,6 +38,7 @@ class TrialMode(StrEnum):
 
 
 TITLES = {
+    TrialMode.CAPACITY: "alone, without a rate",
     TrialMode.ALONE: "alone",
     TrialMode.SLICES: "in time slices",
     TrialMode.MPS: "under MPS",
@@ -65,10 +68,13 @@ class CaseEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TrialCase:
-    """`copies`: of each program, so one number for copies of one program, and two for a pair."""
+    """`copies`: of each program, so one number for copies of one program, and two for a pair. `way`: how the second of
+    a pair runs beside the first, where that is protected.
+    """
 
     mode: TrialMode
     copies: tuple[int, ...]
+    way: JobWay | None = None
 
     @property
     def total(self) -> int:
@@ -77,11 +83,14 @@ class TrialCase:
 
 @dataclass(frozen=True, slots=True)
 class WindowFigures:
-    """One window. `rates`: per second, by program and copy. Latencies are by program, None if none was printed."""
+    """One window. `rates`: per second, by program and copy. Latencies are by program, None if none was printed;
+    `worst_p99_ms`: of the copy that waits longest, empty in records from before it was kept.
+    """
 
     rates: tuple[tuple[float, ...], ...]
     p50_ms: tuple[float | None, ...]
     p99_ms: tuple[float | None, ...]
+    worst_p99_ms: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,7 @@ class CaseOutcome:
     """One run of a case. `windows` is empty unless it was measured; then `reason` is empty.
 
     `busy_percent`: the mean of NVML's utilisation; `memory_mib`: the GPU's peak less what it had before, of all copies.
+    `used_gpu` False: nothing of it was ever on the GPU, or launched anything there; None: not known.
     """
 
     case: TrialCase
@@ -99,17 +109,21 @@ class CaseOutcome:
     busy_percent: float | None = None
     memory_mib: int | None = None
     notes: tuple[str, ...] = ()
+    used_gpu: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """`copies`: numbers above 1, ascending; not used for several `programs`, which run one of each."""
+    """`copies`: numbers above 1, ascending; not used for several `programs`, which run one of each. `protect`: what the
+    first of two programs is to keep beside the second; None: nothing.
+    """
 
     modes: tuple[TrialMode, ...] = BARE
     copies: tuple[int, ...] = (2, 4, 8)
     programs: int = 1
     repeats: int = 3
     seed: int = 1
+    protect: ProtectTerms | None = None
 
     @classmethod
     def of(
@@ -162,7 +176,7 @@ def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, Tri
             if case not in first:
                 return 0, case
         if number == 0:
-            if any(first[case].ending is not Ending.MEASURED for case in stage):
+            if any(first[case].ending is not Ending.MEASURED or first[case].used_gpu is False for case in stage):
                 return None
             continue
         stopped |= {case.mode for case in stage if first[case].ending is not Ending.MEASURED}
@@ -183,14 +197,24 @@ def next_run(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> tuple[int, Tri
     return None
 
 
-def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
-    """One sentence for each number of copies, or mode, that the trial left out or that did not work."""
-    sentences = [
-        f"{counted(outcome.case)} {TITLES[outcome.case.mode]}: {outcome.ending.value}"
+def titled(case: TrialCase) -> str:
+    """How it shares the GPU."""
+    return TITLES[case.mode] + (f", the job {case.way}" if case.way else "")
+
+
+def not_measured(outcomes: Sequence[CaseOutcome]) -> list[str]:
+    """One sentence for each case that did not work."""
+    return [
+        f"{counted(outcome.case)} {titled(outcome.case)}: {outcome.ending.value}"
         f"{f' ({outcome.reason})' if outcome.reason else ''}"
         for outcome in outcomes
         if outcome.ending is not Ending.MEASURED
     ]
+
+
+def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
+    """One sentence for each number of copies, or mode, that the trial left out or that did not work."""
+    sentences = not_measured(outcomes)
     ran = {outcome.case.copies for outcome in outcomes}
     left = [stage[0] for stage in plan.stages()[1:] if stage and stage[0].copies not in ran]
     over = next_run(plan, outcomes) is None  # else it was interrupted, and nothing was left out for a reason
@@ -217,28 +241,42 @@ def gains(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
 
 def work(outcome: CaseOutcome, alone: Mapping[int, float]) -> list[float]:
     """The gain in each window, where `alone` has each program's rate alone."""
-    return [
-        fsum(fsum(copies) / alone[program] for program, copies in enumerate(window.rates) if copies)
-        for window in outcome.windows
-    ]
+    return [fsum(speeds(window, alone)) for window in outcome.windows]
+
+
+def speeds(window: WindowFigures, alone: Mapping[int, float]) -> list[float]:
+    """The speed of each copy as a part of its speed alone, where `alone` has each program's rate alone."""
+    return [rate / alone[program] for program, copies in enumerate(window.rates) for rate in copies]
 
 
 def alone_rates(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[dict[int, float]]:
     """The rate of each program of the case alone, in the same repeat, window by window."""
-    by_program: dict[int, list[float]] = {}
+    return [
+        {program: window.rates[program][0] for program, window in windows.items()}
+        for windows in alone_windows(outcome, outcomes)
+    ]
+
+
+def alone_windows(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[dict[int, WindowFigures]]:
+    """The windows of each program of the case alone, in the same repeat, the first of each, then the second, and so on.
+    Empty where one of them was not measured alone.
+    """
+    if outcome.case.mode is TrialMode.CAPACITY:
+        return []
+    by_program: dict[int, tuple[WindowFigures, ...]] = {}
     for other in outcomes:
         if other.case.mode is TrialMode.ALONE and other.repeat == outcome.repeat:
             program = other.case.copies.index(1)
             if outcome.case.copies[program]:
-                by_program[program] = [window.rates[program][0] for window in other.windows]
+                by_program[program] = other.windows
     if len(by_program) < sum(1 for count in outcome.case.copies if count):
         return []
-    return [dict(zip(by_program, rates, strict=True)) for rates in zip(*by_program.values(), strict=False)]
+    return [dict(zip(by_program, windows, strict=True)) for windows in zip(*by_program.values(), strict=False)]
 
 
 def counted(case: TrialCase) -> str:
     """What runs in a case, such as `4 copies`; of several programs `the pair` or `all 3 programs`, or `program 1`."""
     if len(case.copies) > 1:
         together = "the pair" if len(case.copies) == 2 else f"all {len(case.copies)} programs"
-        return f"program {case.copies.index(1) + 1}" if case.mode is TrialMode.ALONE else together
+        return f"program {case.copies.index(1) + 1}" if case.total == 1 else together
     return "one copy" if case.total == 1 else count_of(case.total, "copy")

@@ -2,10 +2,11 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpushare.kubectl.rules.trial.cases import MOST_PROGRAMS, TrialMode, TrialPlan
 from gpushare.kubectl.rules.trial.printed import FigureReader, PrintedFigures
+from gpushare.kubectl.rules.trial.protect import RATE_VARIABLE, AskedRate, ProtectTerms, Slo
 
 LONGEST_SECONDS = 86400.0
 MOST_WINDOWS = 100
@@ -43,6 +44,46 @@ def add_plan(parser: "argparse.ArgumentParser | argparse._ArgumentGroup") -> Non
     parser.add_argument(
         "--seed", type=int, default=1, help="determines the order of the repeats (default: %(default)s)"
     )
+
+
+def add_protect(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", program: str, instead: str) -> None:
+    """`program`: what --protect takes; `instead`: of which option."""
+    parser.add_argument(
+        "--protect",
+        metavar=program,
+        help=f"in place of {instead}: a service; finds the class and the most of the GPU with which the one --beside "
+        "may run so that --slo holds",
+    )
+    parser.add_argument(
+        "--slo", metavar="P=TIME", help="with --protect: a percentile, p50 or p99, of its latency, such as p99=20ms"
+    )
+    parser.add_argument(
+        "--rate",
+        metavar="R",
+        help=f"with --protect: requests per second that ${RATE_VARIABLE} asks for, or such as 40%% of what the service "
+        "does without that variable (default: its own rate)",
+    )
+
+
+def terms_of(arguments: argparse.Namespace, given: bool) -> ProtectTerms | None:
+    """None without --protect. `given`: another program is named in its place too. Raises ValueError naming the option
+    that is out of bounds.
+    """
+    if arguments.protect is None:
+        for option, value in (("--slo", arguments.slo), ("--rate", arguments.rate)):
+            if value is not None:
+                raise ValueError(f"{option} {value}: is of a service: name it by --protect")
+        return None
+    if given:
+        raise ValueError("--protect: takes the place of the program that is compared: leave that out")
+    if arguments.slo is None:
+        raise ValueError("--protect: say what is to hold, by --slo, such as p99=20ms")
+    if len(arguments.beside) != 1:
+        raise ValueError("--protect: name the one job that is to run beside it, by --beside")
+    if arguments.seconds is None or not (arguments.latency_json or arguments.latency_regex):
+        raise ValueError("--protect: needs --seconds, and --latency-json or --latency-regex")
+    rate = None if arguments.rate is None else AskedRate.parse(arguments.rate)
+    return ProtectTerms(Slo.parse(arguments.slo), rate, arguments.seconds)
 
 
 def add_figures(parser: argparse.ArgumentParser, output: str) -> None:
@@ -89,7 +130,9 @@ def add_times(parser: "argparse.ArgumentParser | argparse._ArgumentGroup", start
     )
 
 
-def plan_of(arguments: argparse.Namespace, modes: Sequence[TrialMode], programs: int) -> TrialPlan:
+def plan_of(
+    arguments: argparse.Namespace, modes: Sequence[TrialMode], programs: int, protect: ProtectTerms | None = None
+) -> TrialPlan:
     """`programs`: one, and those that `--beside` names. Raises ValueError naming the option that is out of bounds, with
     its value.
     """
@@ -107,7 +150,7 @@ def plan_of(arguments: argparse.Namespace, modes: Sequence[TrialMode], programs:
             "would print the rate that it has alone"
         )
     copies = arguments.copies or DEFAULT_COPIES
-    return TrialPlan.of(modes, copies, programs, arguments.repeats, arguments.seed)
+    return replace(TrialPlan.of(modes, copies, programs, arguments.repeats, arguments.seed), protect=protect)
 
 
 def figures_of(arguments: argparse.Namespace) -> PrintedFigures:

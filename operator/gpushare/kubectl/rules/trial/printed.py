@@ -204,11 +204,20 @@ def last_lines(printed: Iterable[str]) -> str:
     return "\n".join(kept) or "(it printed nothing)"
 
 
-def ended_early(who: str, how: str, code: int, lines: str) -> CaseEnded:
-    """`who`: such as `copy 2 of 4`. `how` it ended, as a clause. `code`: its exit code, or less than 0 for a signal."""
+NO_FIGURE = (
+    "no line that it printed on standard output had a figure: does --rate-json or --rate-regex name what it prints? "
+    "Without them and without --seconds, runs to the end are timed"
+)
+
+
+def ended_early(who: str, how: str, code: int, lines: str, figures: bool) -> CaseEnded:
+    """`who`: such as `copy 2 of 4`. `how` it ended, as a clause. `code`: its exit code, or less than 0 for a signal.
+    `figures`: a line of it had one.
+    """
     if code and lacks_memory(lines):
         return CaseEnded(Ending.NO_MEMORY, f"{who} got no GPU memory; its last lines:\n{lines}")
-    early = "" if code else ": let it run longer, or leave --seconds out to measure runs to their end"
+    longer = ": let it run longer, or leave --seconds out to measure runs to their end"
+    early = "" if code else (longer if figures else f" and {NO_FIGURE}")
     return CaseEnded(Ending.FAILED, f"{who} {how}{early}; its last lines:\n{lines}")
 
 
@@ -244,4 +253,8 @@ def window_of(figures: Sequence[Sequence[CopyFigures]]) -> WindowFigures:
         tuple(tuple(copy.rate for copy in copies) for copies in figures),
         tuple(percentile(values, 50) for values in latencies),
         tuple(percentile(values, 99) for values in latencies),
+        tuple(
+            max((p99 for copy in copies if (p99 := percentile(copy.latencies, 99)) is not None), default=None)
+            for copies in figures
+        ),
     )

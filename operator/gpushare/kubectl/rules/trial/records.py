@@ -12,10 +12,13 @@ from gpushare.kubectl.rules.trial.cases import (
     TrialMode,
     TrialPlan,
     WindowFigures,
+    not_measured,
     why_stopped,
 )
 from gpushare.kubectl.rules.trial.options import RunTimes
-from gpushare.kubectl.rules.trial.rows import TrialRow, rows_of
+from gpushare.kubectl.rules.trial.protect import JobWay, ProtectTerms
+from gpushare.kubectl.rules.trial.rows import TrialRow, case_json, rows_of
+from gpushare.kubectl.rules.trial.search import protect_verdict
 from gpushare.kubectl.rules.trial.verdict import TrialVerdict, verdict_of
 
 SCHEMA = "gpushare.dev/compare/v1"
@@ -42,15 +45,20 @@ class TrialRecord:
 
     @cached_property
     def verdict(self) -> TrialVerdict:
+        if (terms := self.plan.protect) is not None:
+            return protect_verdict(self.plan, terms, self.outcomes, self.rows, self.timed)
         return verdict_of(self.rows, self.timed)
 
     @property
     def stopped(self) -> list[str]:
         """A sentence about each case that was left out or did not work."""
+        if self.plan.protect is not None:
+            return not_measured(self.outcomes)
         return why_stopped(self.plan, self.outcomes)
 
     def as_json(self) -> dict[str, Any]:
         plan = {**asdict(self.plan), **asdict(self.times), "cap_percent": self.cap}
+        plan = _known(plan | {"protect": self.plan.protect and self.plan.protect.as_json()}, "protect")
         return {
             "schema": SCHEMA,
             "timed": self.timed,
@@ -73,7 +81,14 @@ class TrialRecord:
         modes = tuple(TrialMode(mode) for mode in plan["modes"])
         return cls(
             programs=tuple(tuple(map(str, program)) for program in value["programs"]),
-            plan=TrialPlan(modes, tuple(plan["copies"]), plan["programs"], plan["repeats"], plan["seed"]),
+            plan=TrialPlan(
+                modes,
+                tuple(plan["copies"]),
+                plan["programs"],
+                plan["repeats"],
+                plan["seed"],
+                ProtectTerms.from_json(plan["protect"]) if "protect" in plan else None,
+            ),
             times=RunTimes(plan["warmup"], plan["window"], plan["start"], plan["windows"]),
             outcomes=tuple(map(_outcome, value["runs"])),
             timed=bool(value["timed"]),
@@ -86,12 +101,19 @@ class TrialRecord:
 def _run(outcome: CaseOutcome) -> dict[str, Any]:
     values = asdict(outcome)
     del values["case"]
-    return {"mode": outcome.case.mode.value, "copies": list(outcome.case.copies), **values}
+    values |= {"windows": [_known(window, "worst_p99_ms") for window in values["windows"]]}
+    values = _known(values, "used_gpu")
+    return case_json(outcome.case) | values
+
+
+def _known(values: dict[str, Any], name: str) -> dict[str, Any]:
+    """The values without this one where it is not known, as in records from before it was asked."""
+    return {key: value for key, value in values.items() if key != name or value not in (None, ())}
 
 
 def _outcome(run: Mapping[str, Any]) -> CaseOutcome:
     return CaseOutcome(
-        case=TrialCase(TrialMode(run["mode"]), tuple(run["copies"])),
+        case=TrialCase(TrialMode(run["mode"]), tuple(run["copies"]), JobWay(**run["way"]) if "way" in run else None),
         repeat=run["repeat"],
         ending=Ending(run["ending"]),
         windows=tuple(map(_window, run["windows"])),
@@ -99,9 +121,10 @@ def _outcome(run: Mapping[str, Any]) -> CaseOutcome:
         busy_percent=run["busy_percent"],
         memory_mib=run["memory_mib"],
         notes=tuple(run["notes"]),
+        used_gpu=run.get("used_gpu"),  # records from before it was asked have none
     )
 
 
 def _window(value: Mapping[str, Any]) -> WindowFigures:
     rates = tuple(tuple(map(float, copies)) for copies in value["rates"])
-    return WindowFigures(rates, tuple(value["p50_ms"]), tuple(value["p99_ms"]))
+    return WindowFigures(rates, tuple(value["p50_ms"]), tuple(value["p99_ms"]), tuple(value.get("worst_p99_ms", ())))

@@ -6,14 +6,16 @@ from math import fsum
 from typing import Any
 
 from gpushare.kubectl.rules.trial.cases import (
-    TITLES,
     CaseOutcome,
     Ending,
     TrialCase,
     TrialMode,
     WindowFigures,
     alone_rates,
+    alone_windows,
     gains,
+    speeds,
+    titled,
     work,
 )
 from gpushare.kubectl.rules.trial.spread import Spread
@@ -22,8 +24,10 @@ from gpushare.kubectl.rules.trial.spread import Spread
 @dataclass(frozen=True, slots=True)
 class TrialRow:
     """One case. `gain`: the work of all copies, in GPUs that each run one copy alone. `of_slices`: as a multiple of the
-    time slices with as many copies. `speed`: of each copy, as a part of its speed alone. Memory in MiB for each copy.
-    `samples`: windows of all `runs` together. Only runs count whose repeat has one copy alone to compare with.
+    time slices with as many copies. `speed`: of each copy, as a part of its speed alone; `slowest`: that of the slowest
+    copy, and `of_mean` as a part of the mean of all. `p99_times`: the p99 of the copy that waits longest, as a multiple
+    of that of its program alone. Memory in MiB for each copy. `samples`: windows of all `runs` together. Only runs
+    count whose repeat has one copy alone to compare with. `used_gpu` False: no run of it was ever on the GPU.
     """
 
     case: TrialCase
@@ -40,11 +44,20 @@ class TrialRow:
     busy_percent: Spread | None
     memory_mib: int | None
     notes: tuple[str, ...] = ()
+    slowest: Spread | None = None
+    of_mean: Spread | None = None
+    p99_times: Spread | None = None
+    used_gpu: bool | None = None
 
     def as_json(self) -> dict[str, Any]:
         values = asdict(self)
-        case = values.pop("case")
-        return {"mode": self.case.mode.value, "copies": list(case["copies"]), **values, "ending": self.ending.value}
+        del values["case"]
+        return case_json(self.case) | values | {"ending": self.ending.value}
+
+
+def case_json(case: TrialCase) -> dict[str, Any]:
+    way = {"way": case.way.as_json()} if case.way else {}
+    return {"mode": case.mode.value, "copies": list(case.copies), **way}
 
 
 def rows_of(outcomes: Sequence[CaseOutcome]) -> list[TrialRow]:
@@ -61,6 +74,8 @@ def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
     memory = [outcome.memory_mib for outcome in measured if outcome.memory_mib is not None]
     programs = range(len(case.copies))
     every_gain = [gain for _, each_gain in compared for gain in each_gain]
+    slowest = [least for outcome, _ in compared for least in _slowest(outcome, outcomes)]
+    used = [outcome.used_gpu for outcome in of_case if outcome.used_gpu is not None]
     return TrialRow(
         case=case,
         ending=next((outcome.ending for outcome in of_case if outcome.ending is not Ending.MEASURED), Ending.MEASURED),
@@ -75,7 +90,42 @@ def _row(case: TrialCase, outcomes: Sequence[CaseOutcome]) -> TrialRow:
         busy_percent=Spread.of_any([outcome.busy_percent for outcome in measured if outcome.busy_percent is not None]),
         memory_mib=-(-max(memory) // case.total) if memory else None,
         notes=tuple(dict.fromkeys(note for outcome in of_case for note in outcome.notes)),
+        slowest=Spread.of_any(slowest),
+        of_mean=Spread.of_any([least * case.total / gain for least, gain in zip(slowest, every_gain, strict=True)]),
+        p99_times=Spread.of_any([times for outcome, _ in compared for times in _p99_times(outcome, outcomes)]),
+        used_gpu=any(used) if used else None,
     )
+
+
+def _slowest(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
+    """The speed of the slowest copy, as a part of its speed alone, in the order of `gains`."""
+    return [min(speeds(window, alone)) for alone in alone_rates(outcome, outcomes) for window in outcome.windows]
+
+
+def _p99_times(outcome: CaseOutcome, outcomes: Sequence[CaseOutcome]) -> list[float]:
+    """The p99 of who waits longest against that of its program alone, in each window. Alone the median of the windows
+    of the repeat counts: a p99 varies far more than a rate, and each outlier alone would be in every quotient.
+    """
+    if outcome.case.mode is TrialMode.ALONE:
+        return []
+    alone = {
+        program: _latency(windows[program].p99_ms[program] for windows in alone_windows(outcome, outcomes))
+        for program, count in enumerate(outcome.case.copies)
+        if count
+    }
+    each = [
+        [
+            waited / before.median
+            for program, before in alone.items()
+            if before is not None and before.median and (waited := _waited(window, program)) is not None
+        ]
+        for window in outcome.windows
+    ]
+    return [max(ratios) for ratios in each if ratios]
+
+
+def _waited(window: WindowFigures, program: int) -> float | None:
+    return (window.worst_p99_ms or window.p99_ms)[program]
 
 
 def _rates(windows: Iterable[WindowFigures], program: int) -> Spread | None:
@@ -133,7 +183,7 @@ def aligned(lines: Sequence[Sequence[str]], words: int) -> str:
 
 def cells_of(row: TrialRow, timed: bool) -> tuple[str, ...]:
     """The cells below HEAD."""
-    name = ("+".join(map(str, row.case.copies)), TITLES[row.case.mode])
+    name = ("+".join(map(str, row.case.copies)), titled(row.case))
     memory = "–" if row.memory_mib is None else f"{row.memory_mib:,}"
     if not any(row.rates):
         return (*name, row.ending.value, *("–" for _ in range(7)))

@@ -1,32 +1,27 @@
-"""What the figures of a trial say, in one sentence with its uncertainty, and the GpuShare that follows. Pure."""
+"""What the figures of a trial say, in one sentence with its uncertainty. Pure."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from gpushare.api import names
-from gpushare.api.quantity import LEAST_MEMORY_MIB
-from gpushare.kubectl.rules.trial.cases import MORE, TITLES, Ending, TrialMode, counted
+from gpushare.kubectl.rules.trial.cases import MORE, Ending, TrialMode, counted, titled
+from gpushare.kubectl.rules.trial.decision import LEAST_OF_MEAN, LONGEST_P99, WORTH, Holds, RuleParts, judge
 from gpushare.kubectl.rules.trial.rows import TrialRow
 from gpushare.kubectl.rules.trial.spread import Spread
-
-WORTH = 1.1
-"""A gain below this is not worth a share."""
-HEADROOM = 1.1
-"""The recommended memory, as a multiple of the highest that was seen."""
-MEMORY_STEP_MIB = 256
-LEAST_UNCAPPED_MIB = 768
-"""Granted to a client with all threads, whose CUDA context takes 520 MiB: admission refuses less than that."""
-RESERVE_MIB = 1024
-"""Part of the GPU's memory that is left for MPS itself."""
+from gpushare.messages.wording import count_of
 
 
 class Answer(StrEnum):
+    """SLOWS: more gets done, and somebody waits too long for it, or gets too little. HOLDS, FAILS: a service's
+    objective beside a job.
+    """
+
     HELPS = "helps"
+    SLOWS = "slows"
     NO_GAIN = "no gain"
     UNCLEAR = "unclear"
+    HOLDS = "holds"
+    FAILS = "fails"
     UNTIMED = "untimed"
 
 
@@ -41,33 +36,80 @@ class TrialVerdict:
 
 def verdict_of(rows: Sequence[TrialRow], timed: bool) -> TrialVerdict:
     """`timed` is False for figures whose times are not those of a GPU: they get no verdict."""
-    failed = next((row for row in rows if row.case.mode is TrialMode.ALONE and row.ending is not Ending.MEASURED), None)
-    if failed is not None and not any(failed.rates):
-        return TrialVerdict(Answer.UNCLEAR, f"No verdict: {_which_alone(failed)} did not work ({failed.ending.value}).")
+    if never := no_verdict(rows):
+        return TrialVerdict(Answer.UNCLEAR, f"No verdict: {never}.")
     if not timed:
         return TrialVerdict(Answer.UNTIMED, "No verdict: the GPU is simulated, so no time here is that of a GPU.")
     shared = [row for row in rows if row.case.mode.under_mps]
-    by_row = {row: row.gain for row in shared if row.gain is not None}
-    if not by_row:
+    judgements = {row: judgement for row in shared if (judgement := judge(row)) is not None}
+    if not judgements:
         return TrialVerdict(Answer.UNCLEAR, f"No verdict: {_nothing(shared)}.")
     if slowed := slow_alone(rows):
         return TrialVerdict(Answer.UNCLEAR, f"No verdict: {slowed}.")
-    best, gain = _best(by_row)
-    answer, sentence = _judged(rows, best, gain)
+    best = _best(judgements)
+    answer, sentence = _judged(rows, best, judgements[best])
     return TrialVerdict(answer, sentence, best if answer is Answer.HELPS else None)
 
 
-def _judged(rows: Sequence[TrialRow], best: TrialRow, gain: Spread) -> tuple[Answer, str]:
-    told = _told(best, gain)
-    if gain.least >= WORTH:
-        return Answer.HELPS, f"Sharing helps{_whether_mps_does(best)}: {told}{_against_slices(best)}."
-    if gain.largest < WORTH:
-        return Answer.NO_GAIN, f"Sharing brings no gain: {told}{_against_slices(best)}{_busy_alone(rows)}."
-    return (
-        Answer.UNCLEAR,
-        f"Unclear: {told}, and the spread includes {WORTH:g}, below which sharing is not worth it; "
-        "measure longer or more often.",
-    )
+def no_verdict(rows: Sequence[TrialRow]) -> str:
+    """Why a program alone says nothing about sharing a GPU, as a clause; empty where each says something."""
+    alone = [row for row in rows if row.case.total == 1]
+    failed = next((row for row in alone if row.ending is not Ending.MEASURED and not any(row.rates)), None)
+    if failed is not None:
+        return f"{_which_alone(failed)} did not work ({failed.ending.value})"
+    unused = next((row for row in alone if row.used_gpu is False), None)
+    if unused is not None:
+        return (
+            f"{_which_alone(unused)} never used the GPU: nothing of it was in the GPU's memory, or it launched nothing "
+            "there; does it compute on the CPU?"
+        )
+    return ""
+
+
+def answer_of(judgement: RuleParts) -> Answer:
+    if judgement.holds is Holds.YES:
+        return Answer.HELPS
+    if Holds.NO in (judgement.work, judgement.mps):
+        return Answer.NO_GAIN
+    return Answer.SLOWS if judgement.gains is Holds.YES and judgement.holds is Holds.NO else Answer.UNCLEAR
+
+
+def _judged(rows: Sequence[TrialRow], best: TrialRow, judgement: RuleParts) -> tuple[Answer, str]:
+    """The answer and its sentence. Where something is not clear, the first that is not is named."""
+    told, slices, answer = _told(best), _against_slices(best), answer_of(judgement)
+    if answer is Answer.HELPS:
+        return answer, f"Sharing helps{_whether_mps_does(best)}: {told}{slices}."
+    if answer is Answer.NO_GAIN:
+        if judgement.work is Holds.NO:
+            return answer, f"Sharing brings no gain: {told}{slices}{_busy_alone(rows)}."
+        return answer, f"MPS brings no gain, since it loses to time slices: {told}{slices}."
+    if answer is Answer.SLOWS:
+        return (
+            answer,
+            f"Sharing gets more done, at a price: {told}{slices}. A batch job may pay that, a service may not: "
+            f"{_price(judgement)}.",
+        )
+    return answer, f"Unclear: {told}{slices}; {_open(judgement)}; measure longer or more often."
+
+
+def _price(judgement: RuleParts) -> str:
+    prices = []
+    if judgement.latency is Holds.NO:
+        prices.append(f"p99 is more than {LONGEST_P99:g} times that alone")
+    if judgement.even is Holds.NO:
+        prices.append(f"the slowest gets less than {LEAST_OF_MEAN:.0%} of the mean speed")
+    return ", and ".join(prices)
+
+
+def _open(judgement: RuleParts) -> str:
+    """What the spread leaves open, the gain first."""
+    if judgement.work is Holds.UNCLEAR:
+        return f"the spread includes {WORTH:g}, below which sharing is not worth it"
+    if judgement.mps is Holds.UNCLEAR:
+        return "MPS may lose to time slices"
+    if judgement.latency is Holds.UNCLEAR:
+        return f"the spread of p99 includes {LONGEST_P99:g} times that alone, above which a service waits too long"
+    return f"the slowest may get less than {LEAST_OF_MEAN:.0%} of the mean speed"
 
 
 def _whether_mps_does(best: TrialRow) -> str:
@@ -87,25 +129,59 @@ def _busy_alone(rows: Sequence[TrialRow]) -> str:
     return "".join(f"; {who} alone keeps the GPU busy {busy.median:.0f} % of the time" for who, busy in known)
 
 
-def _best(by_row: dict[TrialRow, Spread]) -> tuple[TrialRow, Spread]:
-    """The fewest copies whose gain nothing exceeds by more than a little; of equal numbers the larger gain."""
-    most = max(gain.median for gain in by_row.values())
-    enough = [(row, gain) for row, gain in by_row.items() if gain.median * MORE >= most]
-    return min(enough, key=lambda candidate: (candidate[0].case.total, -candidate[1].median))
+def _best(judgements: dict[TrialRow, RuleParts]) -> TrialRow:
+    """The fewest copies whose gain nothing exceeds by more than a little, among those that pass the rule; where none
+    does, among those that may, then among those that get more done; of equal numbers the larger gain.
+    """
+    for passes in (_passes, _may_pass, _gains, _any):
+        if candidates := [row for row, judgement in judgements.items() if passes(judgement)]:
+            break
+    gains = {row: row.gain.median for row in candidates if row.gain is not None}
+    most = max(gains.values())
+    enough = [row for row in gains if gains[row] * MORE >= most]
+    return min(enough, key=lambda row: (row.case.total, -gains[row]))
 
 
-def _told(row: TrialRow, gain: Spread) -> str:
+def _passes(judgement: RuleParts) -> bool:
+    return judgement.holds is Holds.YES
+
+
+def _may_pass(judgement: RuleParts) -> bool:
+    return judgement.holds is not Holds.NO
+
+
+def _gains(judgement: RuleParts) -> bool:
+    return judgement.gains is Holds.YES
+
+
+def _any(judgement: RuleParts) -> bool:
+    return True
+
+
+def _told(row: TrialRow) -> str:
+    """What was done, at what speed and after what wait."""
+    gain = row.gain
+    assert gain is not None  # noqa: S101 - a row without one has no judgement
     spread = (
         "measured once, so its spread is not known"
         if row.samples == 1
-        else f"{gain.least:.2f} to {gain.largest:.2f} in {_measured(row)}{_more_than_all(row)}"
+        else f"{gain.least:.2f} to {gain.largest:.2f} in {measured_in(row)}{_more_than_all(row)}"
     )
-    what = f"{counted(row.case)} {TITLES[row.case.mode]}"
+    what = f"{counted(row.case)} {titled(row.case)}"
     verb = "does" if len(row.case.copies) == 2 else "do"
-    speed = (
-        "" if row.speed is None or len(row.case.copies) > 1 else f", each at {row.speed.median:.0%} of its speed alone"
-    )
-    return f"{what} {verb} {_work(row, gain)} ({spread}){speed}"
+    return f"{what} {verb} {_work(row, gain)} ({spread}){_each(row)}, {_p99(row)}"
+
+
+def _each(row: TrialRow) -> str:
+    """The speed of each copy and of the slowest; of several programs the slowest alone, against itself alone."""
+    slowest = "" if row.slowest is None else f"the slowest at {row.slowest.median:.0%}"
+    if len(row.case.copies) > 1:
+        return f", {slowest} of its speed alone" if slowest else ""
+    return "" if row.speed is None else f", each at {row.speed.median:.0%} of its speed alone, {slowest}"
+
+
+def _p99(row: TrialRow) -> str:
+    return "p99 not measured" if row.p99_times is None else f"p99 {row.p99_times.text()} times that alone"
 
 
 def _more_than_all(row: TrialRow) -> str:
@@ -123,10 +199,10 @@ def _work(row: TrialRow, gain: Spread) -> str:
     return f"{gain.median:.2f} times the work of one alone"
 
 
-def _measured(row: TrialRow) -> str:
+def measured_in(row: TrialRow) -> str:
     """Whether the spread is of windows or of runs. Windows of one run lie closer together than runs."""
     if row.samples == row.runs:
-        return f"{row.runs} runs"
+        return count_of(row.runs, "run")
     return f"{row.samples} windows of {'one run' if row.runs == 1 else f'{row.runs} runs'}"
 
 
@@ -145,7 +221,7 @@ def slow_alone(rows: Sequence[TrialRow]) -> str:
         return ""
     row, gain = max(over, key=lambda candidate: candidate[1].median / candidate[0].case.total)
     return (
-        f"{counted(row.case)} {TITLES[row.case.mode]} did {_work(row, gain)}, and sharing brings {row.case.total} at "
+        f"{counted(row.case)} {titled(row.case)} did {_work(row, gain)}, and sharing brings {row.case.total} at "
         f"most: what ran alone was slower than beside others, so every figure against it is too large"
         f"{_beside_slices(rows)}. "
         "Measure again on a quiet host"
@@ -164,7 +240,7 @@ def _beside_slices(rows: Sequence[TrialRow]) -> str:
     if not known:
         return ""
     row, ratio = max(known, key=lambda candidate: candidate[0].case.total)
-    return f". {counted(row.case)} {TITLES[row.case.mode]} did {ratio.text()} times the work of time slices"
+    return f". {counted(row.case)} {titled(row.case)} did {ratio.text()} times the work of time slices"
 
 
 def _which_alone(row: TrialRow) -> str:
@@ -179,59 +255,4 @@ def _nothing(shared: Sequence[TrialRow]) -> str:
         return f"{counted(first.case)} {'does' if len(first.case.copies) == 2 else 'do'} not fit into the GPU's memory"
     if first.ending is Ending.NO_ROOM:
         return f"the share has no room for {counted(first.case)}"
-    return f"{counted(first.case)} {TITLES[first.case.mode]} did not work"
-
-
-def memory_for(most_mib: int) -> int:
-    """MiB to grant a client that was seen with `most_mib` at most: a tenth more, in whole steps."""
-    steps = -(-int(most_mib * HEADROOM) // MEMORY_STEP_MIB)
-    return max(LEAST_MEMORY_MIB, steps * MEMORY_STEP_MIB)
-
-
-def check_share_name(option: str, name: str) -> None:
-    """Raises ValueError naming the option for a name that no GpuShare can have."""
-    if not re.match(names.SHARE_NAME_PATTERN, name):
-        raise ValueError(
-            f"{option} {name!r}: a GpuShare's name begins with a letter and has at most 40 of a-z, 0-9 and -"
-        )
-
-
-def share_of(
-    verdict: TrialVerdict,
-    rows: Sequence[TrialRow],
-    name: str,
-    product: str,
-    gpu_mib: int | None,
-    cap: float | None = None,
-) -> dict[str, Any] | None:
-    """The GpuShare to apply; None where the verdict recommends none, or the memory of the copies is not known.
-
-    Each client gets the most memory that a copy was seen with and a little more, as far as the GPU has it. `cap`:
-    percent of the SMs of each copy in mode CAPPED, if the GPU was not divided equally.
-    """
-    best = verdict.best
-    if best is None or best.memory_mib is None or gpu_mib is None:
-        return None
-    usable = gpu_mib - RESERVE_MIB
-    alone = [row.memory_mib for row in rows if row.case.mode is TrialMode.ALONE and row.memory_mib is not None]
-    wanted = memory_for(max(best.memory_mib, *alone, 0))
-    capped = best.case.mode is TrialMode.CAPPED
-    least = LEAST_MEMORY_MIB if capped else LEAST_UNCAPPED_MIB
-    memory = max(least, min(wanted, usable // best.case.total))
-    clients = min(best.case.total, usable // memory)
-    if clients < 1:
-        return None
-    threads = max(1, int(cap or 100 / best.case.total)) if capped else 100
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GpuShare",
-        "metadata": {"name": name},
-        "spec": {
-            "gpus": {"products": [product]},
-            "clients": {
-                "perGpu": clients,
-                "threads": {"default": threads, "max": threads},
-                "memory": {"default": f"{memory}Mi"},
-            },
-        },
-    }
+    return f"{counted(first.case)} {titled(first.case)} did not work"

@@ -37,7 +37,7 @@ class World(Node):
         )
 
     def show(self, *pods: Any) -> None:
-        self.pods = {one["metadata"]["uid"]: one for one in pods}
+        self.pods = {pod["metadata"]["uid"]: pod for pod in pods}
         self.guard.pods_changed()
 
     async def at(self, now: float, *pods: Any) -> list[int]:
@@ -253,12 +253,12 @@ def test_how_often_departing_clients_are_scanned(now: float, kill_at: float, sec
     assert pause({}, now) is None
 
 
-def stopped_by(found: Any, reported: str = "", specified: str = "") -> Any:
+def stopped_by(given: Any, reported: str = "", specified: str = "") -> Any:
     """The same pod, whose container is stopped by another signal: as its status says, or as its spec does."""
-    [container], [status] = found["spec"]["containers"], found["status"]["containerStatuses"]
+    [container], [status] = given["spec"]["containers"], given["status"]["containerStatuses"]
     container |= {"lifecycle": {"stopSignal": specified}} if specified else {}
     status |= {"stopSignal": reported} if reported else {}
-    return found
+    return given
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_with_next_to_no_grace_every_client_ends_at_once(grace: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "grace"),
+    ("given", "grace"),
     [
         pytest.param(pod(), None, id="a running pod"),
         pytest.param(pod(grace=30), 30.0, id="deleted"),
@@ -48,8 +48,8 @@ def test_with_next_to_no_grace_every_client_ends_at_once(grace: float) -> None:
         ),
     ],
 )
-def test_a_deletion_that_has_still_to_end_containers(found: Any, grace: float | None) -> None:
-    assert (deletion(found) or (None,))[0] == grace
+def test_a_deletion_that_has_still_to_end_containers(given: Any, grace: float | None) -> None:
+    assert (deletion(given) or (None,))[0] == grace
 
 
 def test_grace_counts_from_the_sight_of_the_deletion_on_our_own_clock() -> None:
@@ -97,10 +97,10 @@ def test_a_pod_that_had_ended_before_it_went_is_no_departure() -> None:
     assert tracker.update({}, 100.0, WALL) == {}
 
 
-def update(tracker: DepartureTracker, found: Any, now: float = 0.0, wall: float = WALL) -> Any:
+def update(tracker: DepartureTracker, given: Any, now: float = 0.0, wall: float = WALL) -> Any:
     """The departure of this one pod, if it departs."""
-    departures = tracker.update({found["metadata"]["uid"]: found}, now, wall)
-    return next(iter(departures.get(found["metadata"]["uid"], ())), None)
+    departures = tracker.update({given["metadata"]["uid"]: given}, now, wall)
+    return next(iter(departures.get(given["metadata"]["uid"], ())), None)
 
 
 @pytest.mark.parametrize("when", ["33658-09-27T01:46:40Z", "soon"])
@@ -118,13 +118,13 @@ def stop(at: float) -> StoppingContainer:
     return StoppingContainer(pod_uid=uid(1), container="app", container_id=CONTAINER, at=at)
 
 
-def with_probes(found: Any, grace: int, **own: int) -> Any:
+def with_probes(given: Any, grace: int, **own: int) -> Any:
     """A pod with `grace` whose probes have grace periods of their own."""
-    found["spec"]["terminationGracePeriodSeconds"] = grace
-    found["spec"]["containers"][0] |= {
+    given["spec"]["terminationGracePeriodSeconds"] = grace
+    given["spec"]["containers"][0] |= {
         f"{probe}Probe": {"terminationGracePeriodSeconds": seconds} for probe, seconds in own.items()
     }
-    return found
+    return given
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ def event(**changes: Any) -> Any:
 
 
 def kill(**changes: Any) -> KubeletKill:
-    found = kubelet_kill(event(**changes), "here")
-    assert found is not None
-    return found
+    reported = kubelet_kill(event(**changes), "here")
+    assert reported is not None
+    return reported
 
 
 EVICTED = {"reason": "Evicted", "message": "The node was low on resource: memory. ", "about": {"fieldPath": ""}}
@@ -64,7 +64,7 @@ REJECTED = {
 
 
 @pytest.mark.parametrize(
-    ("found", "container"),
+    ("given", "container"),
     [
         (event(), "app"),
         (event(about={"fieldPath": "spec.initContainers{side}"}), "side"),
@@ -76,15 +76,15 @@ REJECTED = {
     ],
     ids=["a container", "a sidecar", "an eviction", "a preemption", "a pod's own deadline", "a lack", "a mismatch"],
 )
-def test_an_event_of_the_kubelet_that_reports_an_end(found: Any, container: str) -> None:
-    reported = kubelet_kill(found, "here")
+def test_an_event_of_the_kubelet_that_reports_an_end(given: Any, container: str) -> None:
+    reported = kubelet_kill(given, "here")
     assert reported is not None
     assert (reported.pod_uid, reported.namespace, reported.pod) == (uid(1), "team", "pod-1")
     assert (reported.container, reported.at) == (container, WALL)
 
 
 @pytest.mark.parametrize(
-    "found",
+    "given",
     [
         event(reason="Started"),
         event(source={"component": "kubelet", "host": "elsewhere"}),
@@ -94,19 +94,19 @@ def test_an_event_of_the_kubelet_that_reports_an_end(found: Any, container: str)
     ],
     ids=["another reason", "another node", "another reporter", "another kind", "no container"],
 )
-def test_what_is_no_end_of_a_container_of_this_node(found: Any) -> None:
-    assert kubelet_kill(found, "here") is None
+def test_what_is_no_end_of_a_container_of_this_node(given: Any) -> None:
+    assert kubelet_kill(given, "here") is None
 
 
 def with_probes(**probes: Any) -> Any:
-    found = pod()
-    found["spec"]["terminationGracePeriodSeconds"] = 40
-    found["spec"]["containers"][0] |= probes
-    return found
+    made = pod()
+    made["spec"]["terminationGracePeriodSeconds"] = 40
+    made["spec"]["containers"][0] |= probes
+    return made
 
 
 @pytest.mark.parametrize(
-    ("reported", "found", "seconds"),
+    ("reported", "given", "seconds"),
     [
         pytest.param(kill(), with_probes(), 40, id="the pod's grace period"),
         pytest.param(kill(), pod(), 30, id="Kubernetes' default"),
@@ -127,18 +127,18 @@ def with_probes(**probes: Any) -> Any:
         ),
     ],
 )
-def test_how_long_a_container_has(reported: KubeletKill, found: Any, seconds: float) -> None:
-    assert grace_seconds(reported, found) == seconds
+def test_how_long_a_container_has(reported: KubeletKill, given: Any, seconds: float) -> None:
+    assert grace_seconds(reported, given) == seconds
 
 
-def update(tracker: DepartureTracker, found: Any, now: float = 0.0) -> tuple[Departure, ...]:
-    return tracker.update({uid(1): found}, now, WALL).get(uid(1), ())
+def update(tracker: DepartureTracker, given: Any, now: float = 0.0) -> tuple[Departure, ...]:
+    return tracker.update({uid(1): given}, now, WALL).get(uid(1), ())
 
 
 def test_only_the_container_that_is_killed_departs() -> None:
-    tracker, found = DepartureTracker(), pod()
-    assert tracker.add_kill(kill(message=LIVENESS), {uid(1): found}, 100.0, WALL)
-    departing = update(tracker, found, now=100.0)
+    tracker, departing_pod = DepartureTracker(), pod()
+    assert tracker.add_kill(kill(message=LIVENESS), {uid(1): departing_pod}, 100.0, WALL)
+    departing = update(tracker, departing_pod, now=100.0)
     departure = first_departure(departing, APP, EARLY)
     assert departure is not None
     assert departure.kill_at == 130.0
@@ -163,31 +163,31 @@ def test_only_the_container_that_is_killed_departs() -> None:
     ids=["evicted", "preempted", "past its deadline"],
 )
 def test_a_pod_that_the_kubelet_ends_departs_with_all_its_containers(reported: KubeletKill, why: str) -> None:
-    tracker, found = DepartureTracker(), pod()
-    tracker.add_kill(reported, {uid(1): found}, 100.0, WALL)
-    departing = update(tracker, found, now=100.0)
+    tracker, departing_pod = DepartureTracker(), pod()
+    tracker.add_kill(reported, {uid(1): departing_pod}, 100.0, WALL)
+    departing = update(tracker, departing_pod, now=100.0)
     assert [first_departure(departing, owner, EARLY) is not None for owner in (APP, SIDE)] == [True, True]
     assert departing[0].why == why
 
 
 def test_the_pods_reason_stays_when_events_of_its_containers_follow() -> None:
-    tracker, found = DepartureTracker(), pod()
-    assert tracker.add_kill(kill(**PREEMPTED), {uid(1): found}, 100.0, WALL)
-    assert not tracker.add_kill(kill(), {uid(1): found}, 100.1, WALL)
-    [departing] = update(tracker, found, now=100.2)
+    tracker, departing_pod = DepartureTracker(), pod()
+    assert tracker.add_kill(kill(**PREEMPTED), {uid(1): departing_pod}, 100.0, WALL)
+    assert not tracker.add_kill(kill(), {uid(1): departing_pod}, 100.1, WALL)
+    [departing] = update(tracker, departing_pod, now=100.2)
     assert "critical pod" in departing.why
 
 
 def test_the_event_of_a_container_restarted_with_all_others_says_so() -> None:
-    tracker, found = DepartureTracker(), pod()
-    tracker.add_kill(kill(message="killing"), {uid(1): found}, 100.0, WALL)
-    [departing] = update(tracker, found, now=100.0)
+    tracker, departing_pod = DepartureTracker(), pod()
+    tracker.add_kill(kill(message="killing"), {uid(1): departing_pod}, 100.0, WALL)
+    [departing] = update(tracker, departing_pod, now=100.0)
     assert departing.why == "loses container app, which the kubelet restarts together with all others of the pod"
 
 
 def test_a_pod_rejected_by_a_restarted_kubelet_departs_though_failed() -> None:
-    tracker, found = DepartureTracker(), pod()
-    assert tracker.add_kill(kill(**REJECTED), {uid(1): found}, 100.0, WALL)
+    tracker, departing_pod = DepartureTracker(), pod()
+    assert tracker.add_kill(kill(**REJECTED), {uid(1): departing_pod}, 100.0, WALL)
     [departing] = update(tracker, pod(phase="Failed"), now=100.1)
     assert departing.why.startswith("is rejected by its kubelet after a restart (Node didn't have enough resource")
 
@@ -205,8 +205,8 @@ def test_a_pod_that_is_being_deleted_keeps_the_time_of_its_deletion(reported: Ku
 
 
 def test_a_container_that_was_started_again_is_not_the_one_that_was_killed() -> None:
-    tracker, found = DepartureTracker(), pod()
-    tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL)
+    tracker, departing_pod = DepartureTracker(), pod()
+    tracker.add_kill(kill(), {uid(1): departing_pod}, 100.0, WALL)
     successor = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{OTHER}"}])
     assert first_departure(update(tracker, successor, now=105.0), SIDE, EARLY) is None
 
@@ -218,20 +218,20 @@ def test_an_event_after_the_containers_next_start_does_not_count() -> None:
 
 
 def test_an_event_that_comes_late_leaves_less_time() -> None:
-    tracker, found = DepartureTracker(), pod()
-    tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL + 12)
-    assert update(tracker, found, now=100.0)[0].kill_at == 118.0
-    assert not DepartureTracker().add_kill(kill(), {uid(1): found}, 100.0, WALL + 60)
+    tracker, departing_pod = DepartureTracker(), pod()
+    tracker.add_kill(kill(), {uid(1): departing_pod}, 100.0, WALL + 12)
+    assert update(tracker, departing_pod, now=100.0)[0].kill_at == 118.0
+    assert not DepartureTracker().add_kill(kill(), {uid(1): departing_pod}, 100.0, WALL + 60)
 
 
 def test_the_status_may_not_know_the_container_yet() -> None:
-    tracker, found = DepartureTracker(), pod(containerStatuses=[])
-    tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL)
-    assert first_departure(update(tracker, found, now=100.0), APP, EARLY) is not None
+    tracker, departing_pod = DepartureTracker(), pod(containerStatuses=[])
+    tracker.add_kill(kill(), {uid(1): departing_pod}, 100.0, WALL)
+    assert first_departure(update(tracker, departing_pod, now=100.0), APP, EARLY) is not None
 
 
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("given", "why"),
     [
         (pod(2), "another pod"),
         (pod(phase="Failed"), "a pod that has ended"),
@@ -241,8 +241,8 @@ def test_the_status_may_not_know_the_container_yet() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_which_pods_an_event_does_not_concern(found: Any, why: str) -> None:
-    assert not DepartureTracker().add_kill(kill(), {uid(1): found}, 0.0, WALL), why
+def test_which_pods_an_event_does_not_concern(given: Any, why: str) -> None:
+    assert not DepartureTracker().add_kill(kill(), {uid(1): given}, 0.0, WALL), why
 
 
 def test_a_container_of_a_pod_that_is_deleted_later_has_the_time_of_that() -> None:
@@ -262,10 +262,10 @@ def test_an_eviction_shortens_the_time_of_a_deletion() -> None:
 
 
 def test_a_killed_container_is_forgotten_once_its_time_is_well_over() -> None:
-    tracker, found = DepartureTracker(), pod()
-    tracker.add_kill(kill(), {uid(1): found}, 100.0, WALL)
-    assert update(tracker, found, now=139.0)
-    assert not update(tracker, found, now=141.0)
+    tracker, departing_pod = DepartureTracker(), pod()
+    tracker.add_kill(kill(), {uid(1): departing_pod}, 100.0, WALL)
+    assert update(tracker, departing_pod, now=139.0)
+    assert not update(tracker, departing_pod, now=141.0)
 
 
 def test_only_a_node_may_write_an_event_that_counts() -> None:
@@ -275,8 +275,8 @@ def test_only_a_node_may_write_an_event_that_counts() -> None:
 
 
 def of_namespace(namespace: str, **status: Any) -> Any:
-    found = pod(1, **status)
-    return {**found, "metadata": {**found["metadata"], "namespace": namespace}}
+    made = pod(1, **status)
+    return {**made, "metadata": {**made["metadata"], "namespace": namespace}}
 
 
 def test_events_are_watched_only_where_the_kubelet_runs_a_pod_with_clients() -> None:
@@ -307,9 +307,11 @@ def test_a_container_departs_whenever_its_node_says_that_it_was_started(
     """It is twelve o'clock on the node."""
     noon = parse_timestamp("2026-01-01T12:00:00Z").timestamp()
     running = {"running": {"startedAt": f"2026-01-01T{started}Z"}}
-    found = pod(containerStatuses=[{"name": "app", "containerID": f"containerd://{CONTAINER}", "state": running}])
+    departing_pod = pod(
+        containerStatuses=[{"name": "app", "containerID": f"containerd://{CONTAINER}", "state": running}]
+    )
     reported = kill(lastTimestamp=f"2026-01-01T{killed}Z")
-    assert DepartureTracker().add_kill(reported, {uid(1): found}, 100.0, noon + 1) is departs
+    assert DepartureTracker().add_kill(reported, {uid(1): departing_pod}, 100.0, noon + 1) is departs
 
 
 @pytest.mark.parametrize("state", [{"waiting": {"reason": "CrashLoopBackOff"}}, {"terminated": {"exitCode": 1}}, {}])
@@ -317,9 +319,9 @@ def test_clients_of_an_unseen_instance_are_ended_and_not_its_successors(
     state: dict[str, Any],
 ) -> None:
     """A container starts again: until its postStart hook has ended, the status shows the instance before."""
-    tracker, found = DepartureTracker(), pod()
-    found["status"]["containerStatuses"][0]["state"] = state
-    tracker.add_kill(kill(message="FailedPostStartHook"), {uid(1): found}, 100.0, WALL)
-    departing = update(tracker, found, now=100.0)
+    tracker, departing_pod = DepartureTracker(), pod()
+    departing_pod["status"]["containerStatuses"][0]["state"] = state
+    tracker.add_kill(kill(message="FailedPostStartHook"), {uid(1): departing_pod}, 100.0, WALL)
+    departing = update(tracker, departing_pod, now=100.0)
     assert first_departure(departing, SIDE, EARLY) is not None
     assert first_departure(departing, SIDE, LATE) is None

@@ -19,8 +19,8 @@ FULL = gpu(full=1000, busy_when_full=0.3, memory_most=30_000)
 
 
 def memory_of(of: GpuShare, *containers: ContainerPast, **more: Any) -> Any:
-    found = borrowing(history(of, containers=containers, **more))
-    return found[0].patch["spec"]["clients"] if found and found[0].patch else None
+    advice = borrowing(history(of, containers=containers, **more))
+    return advice[0].patch["spec"]["clients"] if advice and advice[0].patch else None
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_where_slots_were_never_short_the_number_of_clients_stays() -> None:
 
 
 def test_it_takes_the_place_of_a_smaller_default_and_of_more_clients() -> None:
-    found = recommend(history(containers=PEAKS, gpus=[FULL], full=1000))
-    assert [one.kind for one in found.advice] == [AdviceKind.BORROW]
-    assert not any("slot" in note for note in found.notes)
+    recommended = recommend(history(containers=PEAKS, gpus=[FULL], full=1000))
+    assert [advice.kind for advice in recommended.advice] == [AdviceKind.BORROW]
+    assert not any("slot" in note for note in recommended.notes)
     even = recommend(history(containers=[container(3000)], gpus=[FULL], full=1000))
-    assert [one.kind for one in even.advice] == [AdviceKind.MEMORY, AdviceKind.MORE_CLIENTS]
+    assert [advice.kind for advice in even.advice] == [AdviceKind.MEMORY, AdviceKind.MORE_CLIENTS]
 
 
 def test_the_figures_say_who_had_the_peak_and_it_is_never_quite_sure() -> None:
@@ -109,16 +109,16 @@ def test_a_short_history_recommends_nothing(more: dict[str, Any]) -> None:
 def test_more_clients_of_a_share_that_lends_keep_within_its_overcommit() -> None:
     lends = share(memory="2Gi", limits={"max": "16Gi", "overcommitPercent": 105})
     past = history(lends, containers=[container(1800, 2048)], gpus=[FULL], full=1000)
-    (advice,) = (one for one in recommend(past).advice if one.kind is AdviceKind.MORE_CLIENTS)
+    (advice,) = (item for item in recommend(past).advice if item.kind is AdviceKind.MORE_CLIENTS)
     assert advice.patch == {"spec": {"clients": {"perGpu": 5}}}
     tight = share(memory="2Gi", limits={"max": "20000Mi"})
-    found = recommend(history(tight, containers=[container(1800, 2048)], gpus=[FULL], full=1000))
-    assert "the limits of 4 clients reach memory.limits.overcommitPercent" in " ".join(found.notes)
+    recommended = recommend(history(tight, containers=[container(1800, 2048)], gpus=[FULL], full=1000))
+    assert "the limits of 4 clients reach memory.limits.overcommitPercent" in " ".join(recommended.notes)
 
 
 def test_advice_raises_memory_or_clients_but_not_both() -> None:
     lends = share(memory="8Gi", limits={"max": "20Gi", "overcommitPercent": 300})
     even = recommend(history(lends, containers=[container(7000, 8192)], gpus=[FULL], full=1000))
-    assert [one.kind for one in even.advice] == [AdviceKind.MORE_CLIENTS]
+    assert [advice.kind for advice in even.advice] == [AdviceKind.MORE_CLIENTS]
     past = history(lends, containers=[container(15_000, 8192, memory_p95=12_000)], gpus=[FULL], full=1000)
-    assert [one.kind for one in recommend(past).advice] == [AdviceKind.RESERVE]
+    assert [advice.kind for advice in recommend(past).advice] == [AdviceKind.RESERVE]

@@ -45,10 +45,10 @@ def test_the_default_is_what_the_containers_need(
 
 
 def test_the_figures_name_the_container_that_needed_most() -> None:
-    found, notes = smaller_default(
+    advices, notes = smaller_default(
         history(containers=[container(5000, pod="big-0", memory_p95=4000), container(900)], defaults=seen(7))
     )
-    (advice,) = found
+    (advice,) = advices
     assert notes == []
     assert advice.sure is Sureness.HIGH
     assert "none of 2 containers with the default was seen with more than 5000Mi (ml/big-0; " in advice.why
@@ -70,8 +70,8 @@ def test_the_figures_name_the_container_that_needed_most() -> None:
     ],
 )
 def test_a_history_that_is_too_short_or_full_of_holes_recommends_nothing(days: float, part: float, says: str) -> None:
-    found, (note,) = smaller_default(history(containers=[container(900)], defaults=seen(days, part)))
-    assert found == []
+    advice, (note,) = smaller_default(history(containers=[container(900)], defaults=seen(days, part)))
+    assert advice == []
     assert says in note
 
 
@@ -108,8 +108,8 @@ def test_advice_says_why_it_is_not_less(containers: list[ContainerPast], words: 
 
 
 def test_a_full_grant_is_told_and_never_lowered() -> None:
-    found, (note,) = smaller_default(history(containers=[container(15_900, pod="jax"), container(10)]))
-    assert found == []
+    advice, (note,) = smaller_default(history(containers=[container(15_900, pod="jax"), container(10)]))
+    assert advice == []
     assert note.startswith("1 of 2 containers were seen with 90% of their memory or more, such as ml/jax")
 
 
@@ -118,14 +118,20 @@ AMOUNTS = st.integers(1, 40_000)
 
 @given(st.lists(st.tuples(AMOUNTS, st.sampled_from([16_384, 8192, 20_000, None])), max_size=6), st.booleans())
 def test_a_lower_default_is_enough_for_everybody_who_was_seen(
-    found: list[tuple[int, int | None]], overcommit: bool
+    usages: list[tuple[int, int | None]], overcommit: bool
 ) -> None:
-    containers = [container(most, granted, f"pod-{at}") for at, (most, granted) in enumerate(found)]
+    containers = [container(most, granted, f"pod-{at}") for at, (most, granted) in enumerate(usages)]
     advice, _ = smaller_default(history(share(overcommit=overcommit), containers=containers))
-    for one in advice:
-        assert one.patch is not None
-        after = patched(share(overcommit=overcommit), one.patch)
+    for item in advice:
+        assert item.patch is not None
+        after = patched(share(overcommit=overcommit), item.patch)
         assert after.memory_default_mib < 16_384
-        assert all(one.memory_most < after.memory_default_mib for one in containers if one.granted == 16_384)
-        asked = [one.granted for one in containers if one.granted is not None and one.granted < 16_384]
+        assert all(
+            container.memory_most < after.memory_default_mib for container in containers if container.granted == 16_384
+        )
+        asked = [
+            container.granted
+            for container in containers
+            if container.granted is not None and container.granted < 16_384
+        ]
         assert max(asked, default=0) <= after.memory_max_mib

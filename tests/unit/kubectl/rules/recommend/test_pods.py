@@ -20,17 +20,17 @@ def about(**parts: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("case", "most", "found"),
+    ("case", "most", "named"),
     [
         ("no client of 16Gi fits beside 65 GiB and a tenth", 60_000, ["ml/serve"]),
         ("one does", 50_000, []),
     ],
 )
 def test_a_container_that_leaves_no_memory_for_a_neighbour_belongs_alone(
-    case: str, most: int, found: list[str]
+    case: str, most: int, named: list[str]
 ) -> None:
     containers = [container(most, 70_000, "serve-5d4f7b9c8d-x2k4p"), container(15_000)]
-    assert about(of=share(overcommit=True, max="70000Mi"), containers=containers) == found, case
+    assert about(of=share(overcommit=True, max="70000Mi"), containers=containers) == named, case
 
 
 def test_on_a_share_with_one_client_for_each_gpu_it_is_alone_already() -> None:
@@ -44,7 +44,7 @@ BOTH = ("ml/crash", "ml/server")
 
 
 @pytest.mark.parametrize(
-    ("case", "faults", "found"),
+    ("case", "faults", "named"),
     [
         ("at every fault, and seldom there", [fault(1, *BOTH), fault(2, *BOTH)], ["ml/crash"]),
         ("on other GPUs, too", [fault(1, *BOTH), fault(2, "ml/crash", uuid="GPU-1")], ["ml/crash"]),
@@ -56,10 +56,10 @@ BOTH = ("ml/crash", "ml/server")
     ],
 )  # fmt: skip
 def test_who_was_at_every_fault_by_no_chance_belongs_alone(
-    case: str, faults: list[FaultSeen], found: list[str]
+    case: str, faults: list[FaultSeen], named: list[str]
 ) -> None:
     gpus = [gpu(), gpu(uuid="GPU-1")]
-    assert about(faults=faults, containers=[SELDOM, ALWAYS, OTHER], gpus=gpus) == found, case
+    assert about(faults=faults, containers=[SELDOM, ALWAYS, OTHER], gpus=gpus) == named, case
 
 
 def test_one_fault_is_no_pattern_however_seldom_somebody_is_there() -> None:
@@ -99,9 +99,9 @@ def test_the_workload_is_known_by_the_names_that_controllers_give(pod: str, work
 
 @given(st.text("abcdfghjklmnpqrstvwxz-0123456789", min_size=1, max_size=253))
 def test_every_pod_has_a_workload(pod: str) -> None:
-    found = workload_of("ml", pod).removeprefix("ml/")
-    assert found
-    assert pod.startswith(found)
+    workload = workload_of("ml", pod).removeprefix("ml/")
+    assert workload
+    assert pod.startswith(workload)
 
 
 def node(silence: str = "", **part: Any) -> GpuNode:
@@ -120,7 +120,7 @@ LONG, SHORT = "2026-01-05T00:00:00Z", "2026-01-09T01:00:00Z"
 
 
 @pytest.mark.parametrize(
-    ("case", "nodes", "found"),
+    ("case", "nodes", "named"),
     [
         ("for days", [node(unusedSince=LONG)], ["ml/notebook-0"]),
         ("for hours", [node(unusedSince=SHORT)], []),
@@ -128,7 +128,7 @@ LONG, SHORT = "2026-01-05T00:00:00Z", "2026-01-09T01:00:00Z"
         ("by an agent that is silent", [node("no heartbeat", unusedSince=LONG)], []),
     ],
 )
-def test_who_holds_a_slot_for_days_without_a_client_is_named(case: str, nodes: list[GpuNode], found: list[str]) -> None:
+def test_who_holds_a_slot_for_days_without_a_client_is_named(case: str, nodes: list[GpuNode], named: list[str]) -> None:
     advice = unused_parts(nodes, ["team"], NOW)
-    assert [one.about for one in advice] == found, case
-    assert all("no client on its GPU for 5d" in one.why for one in advice)
+    assert [item.about for item in advice] == named, case
+    assert all("no client on its GPU for 5d" in item.why for item in advice)

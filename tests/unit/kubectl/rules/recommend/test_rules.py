@@ -94,11 +94,11 @@ def test_all_patches_together_and_apart_leave_a_share_that_fits(past: ShareHisto
 
 @given(histories())
 def test_a_share_without_advice_has_a_reason(past: ShareHistory) -> None:
-    found = recommend(past)
-    for one in found.advice:
-        assert one.why
-        assert one.now != one.change
-        assert one.figures["samples"] >= 10 or one.patch is None
+    recommended = recommend(past)
+    for advice in recommended.advice:
+        assert advice.why
+        assert advice.now != advice.change
+        assert advice.figures["samples"] >= 10 or advice.patch is None
     if past.clients is None:
-        assert any("not seen" in note for note in found.notes)
-        assert not [one for one in found.advice if "perGpu" in one.change]
+        assert any("not seen" in note for note in recommended.notes)
+        assert not [advice for advice in recommended.advice if "perGpu" in advice.change]

@@ -1,13 +1,17 @@
 """The verdict says what the figures say, with their spread; the share that follows is one that the CRD takes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
-from gpushare.kubectl.rules.trial.cases import BARE, CaseOutcome, Ending, TrialMode
+from gpushare.kubectl.rules.trial.apply import share_of
+from gpushare.kubectl.rules.trial.cases import BARE, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
+from gpushare.kubectl.rules.trial.printed import CopyFigures, window_of
 from gpushare.kubectl.rules.trial.rows import rows_of, table_of
-from gpushare.kubectl.rules.trial.verdict import Answer, share_of, verdict_of
+from gpushare.kubectl.rules.trial.verdict import Answer, verdict_of
 from tests.unit.kubectl.rules.trial.made_up import ALONE, case, curve, failed, measured
 
 SLICES, MPS, CAPPED = BARE
@@ -23,6 +27,11 @@ def four(*mps: float, slices: tuple[float, ...] = (25.0,), capped: tuple[float, 
     return [*outcomes, measured(case(CAPPED, 4), *capped)] if capped else outcomes
 
 
+def uneven(of: TrialCase, *rates: float) -> CaseOutcome:
+    """One window in which the copies of one program reached these rates."""
+    return CaseOutcome(of, 0, Ending.MEASURED, (WindowFigures((rates,), (None,), (None,)),))
+
+
 def pair(first: float, second: float, each: float) -> list[CaseOutcome]:
     """Two programs alone at these rates, and both beside each other at the same one."""
     alone = [measured(case(TrialMode.ALONE, 1, 0), first), measured(case(TrialMode.ALONE, 0, 1), second)]
@@ -36,40 +45,67 @@ def pair(first: float, second: float, each: float) -> list[CaseOutcome]:
             four(80.0, 90.0, 85.0),
             Answer.HELPS,
             "Sharing helps: 4 copies under MPS do 3.40 times the work of one alone (3.20 to 3.60 in 3 windows of one "
-            "run), each at 85% of its speed alone, and 3.40 (3.20–3.60) times that of time slices.",
+            "run), each at 85% of its speed alone, the slowest at 85%, p99 1.40 times that alone, and 3.40 "
+            "(3.20–3.60) times that of time slices.",
         ),
         (
             four(80.0),
             Answer.HELPS,
             "Sharing helps: 4 copies under MPS do 3.20 times the work of one alone (measured once, so its spread is "
-            "not known), each at 80% of its speed alone, and 3.20 times that of time slices.",
+            "not known), each at 80% of its speed alone, the slowest at 80%, p99 1.40 times that alone, and 3.20 times "
+            "that of time slices.",
         ),
         (
             four(40.0, 40.0, slices=(39.5,)),
             Answer.HELPS,
             "Sharing helps, and needs no MPS: 4 copies under MPS do 1.60 times the work of one alone (1.60 to 1.60 "
-            "in 2 windows of one run), each at 40% of its speed alone, and 1.01 times that of time slices.",
+            "in 2 windows of one run), each at 40% of its speed alone, the slowest at 40%, p99 1.40 times that "
+            "alone, and "
+            "1.01 times that of time slices.",
         ),
         (
             four(36.0, 44.0, slices=(37.0,)),
             Answer.HELPS,
             "Sharing helps; whether MPS helps more than time slices is not clear: 4 copies under MPS do 1.60 times the "
-            "work of one alone (1.44 to 1.76 in 2 windows of one run), each at 40% of its speed alone, and 1.08 "
-            "(0.97–1.19) times that of time slices.",
+            "work of one alone (1.44 to 1.76 in 2 windows of one run), each at 40% of its speed alone, the slowest "
+            "at 40%, "
+            "p99 1.40 times that alone, and 1.08 (0.97–1.19) times that of time slices.",
         ),
         (
-            four(36.0, 42.0, slices=(39.0,)),
-            Answer.HELPS,
-            "Sharing helps; whether MPS helps more than time slices is not clear: 4 copies under MPS do 1.56 times the "
-            "work of one alone (1.44 to 1.68 in 2 windows of one run), each at 39% of its speed alone, and 1.00 "
-            "(0.92–1.08) times that of time slices.",
+            four(36.0, 42.0, slices=(40.0,)),
+            Answer.UNCLEAR,
+            "Unclear: 4 copies under MPS do 1.56 times the work of one alone (1.44 to 1.68 in 2 windows of one run), "
+            "each at 39% of its speed alone, the slowest at 39%, p99 1.40 times that alone, and 0.97 (0.90–1.05) times "
+            "that of time slices; MPS may lose to time slices; measure longer or more often.",
+        ),
+        (
+            [*four(40.0, slices=(50.0,)), measured(case(MPS, 8), 20.0), measured(case(SLICES, 8), 25.0)],
+            Answer.NO_GAIN,
+            "MPS brings no gain, since it loses to time slices: 4 copies under MPS do 1.60 times the work of one alone "
+            "(measured once, so its spread is not known), each at 40% of its speed alone, the slowest at 40%, p99 1.40 "
+            "times that alone, and 0.80 times that of time slices.",
+        ),
+        (
+            [measured(ALONE, 100.0, p99=5.0), measured(case(MPS, 4), 60.0, 61.0, p99=10.5)],
+            Answer.SLOWS,
+            "Sharing gets more done, at a price: 4 copies under MPS do 2.42 times the work of one alone (2.40 to 2.44 "
+            "in 2 windows of one run), each at 60% of its speed alone, the slowest at 60%, p99 2.10 times that alone. "
+            "A batch job may pay that, a service may not: p99 is more than 2 times that alone.",
+        ),
+        (
+            [measured(ALONE, 100.0), uneven(case(MPS, 4), 90.0, 90.0, 90.0, 20.0)],
+            Answer.SLOWS,
+            "Sharing gets more done, at a price: 4 copies under MPS do 2.90 times the work of one alone (measured "
+            "once, so its spread is not known), each at 72% of its speed alone, the slowest at 20%, p99 not measured. "
+            "A batch job may pay that, a service may not: the slowest gets less than 50% of the mean speed.",
         ),
         (
             four(90.0, 110.0),
             Answer.HELPS,
             "Sharing helps: 4 copies under MPS do 4.00 times the work of one alone (3.60 to 4.40 in 2 windows of one "
-            "run, where more than 4 means that one alone was slow), each at 100% of its speed alone, and 4.00 "
-            "(3.60–4.40) times that of time slices.",
+            "run, where more than 4 means that one alone was slow), each at 100% of its speed alone, the slowest at "
+            "100%, "
+            "p99 1.40 times that alone, and 4.00 (3.60–4.40) times that of time slices.",
         ),
         (
             four(130.0, slices=(100.0,)),
@@ -82,15 +118,18 @@ def pair(first: float, second: float, each: float) -> list[CaseOutcome]:
             four(25.0, 25.5),
             Answer.NO_GAIN,
             "Sharing brings no gain: 4 copies under MPS do 1.01 times the work of one alone (1.00 to 1.02 in 2 "
-            "windows of one run), each at 25% of its speed alone, and 1.01 (1.00–1.02) times that of time slices; "
-            "one alone keeps the GPU busy 50 % of the time.",
+            "windows of one run), each at 25% of its speed alone, the slowest at 25%, p99 1.40 times that alone, and "
+            "1.01 "
+            "(1.00–1.02) times that of time slices; one alone keeps the GPU busy 50 % of the time.",
         ),
         (
             four(25.0, 40.0),
             Answer.UNCLEAR,
             "Unclear: 4 copies under MPS do 1.30 times the work of one alone (1.00 to 1.60 in 2 windows of one run), "
-            "each at 32% of its speed alone, and the spread includes 1.1, below which sharing is not worth it; "
-            "measure longer or more often.",
+            "each at 32% of its speed alone, the slowest at 32%, p99 1.40 times that alone, and 1.30 (1.00–1.60) "
+            "times that "
+            "of time slices; the spread includes 1.2, below which sharing is not worth it; measure longer or more "
+            "often.",
         ),
         (
             [measured(ALONE, 100.0), failed(case(MPS, 2))],
@@ -120,14 +159,15 @@ def pair(first: float, second: float, each: float) -> list[CaseOutcome]:
             ],
             Answer.HELPS,
             "Sharing helps: the pair under MPS does the work of 1.35 GPUs that each run one of the programs (measured "
-            "once, so its spread is not known).",
+            "once, so its spread is not known), the slowest at 45% of its speed alone, p99 not measured.",
         ),
         (
             pair(100.0, 100.0, 51.0),
             Answer.NO_GAIN,
             "Sharing brings no gain: the pair in slots of the share does the work of 1.02 GPUs that each run one of "
-            "the programs (measured once, so its spread is not known); program 1 alone keeps the GPU busy 50 % of the "
-            "time; program 2 alone keeps the GPU busy 50 % of the time.",
+            "the programs (measured once, so its spread is not known), the slowest at 51% of its speed alone, p99 not "
+            "measured; program 1 alone keeps the GPU busy 50 % of the time; program 2 alone keeps the GPU busy 50 % "
+            "of the time.",
         ),
         (
             pair(100.0, 50.0, 80.0),
@@ -157,6 +197,57 @@ def pair(first: float, second: float, each: float) -> list[CaseOutcome]:
 def test_the_sentence_says_what_was_measured(outcomes: list[CaseOutcome], answer: Answer, sentence: str) -> None:
     verdict = verdict_of(rows_of(outcomes), timed=True)
     assert (verdict.answer, verdict.sentence) == (answer, sentence)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize(
+    ("alone", "who"),
+    [([replace(measured(ALONE, 100.0), used_gpu=False)], "one copy alone"),
+     ([measured(case(TrialMode.ALONE, 1, 0), 9.0), replace(measured(case(TrialMode.ALONE, 0, 1), 9.0), used_gpu=False)],
+      "program 2, alone,")],
+    ids=["one program", "the second of a pair"],
+)  # fmt: skip
+def test_a_program_that_never_used_the_gpu_gets_no_verdict(alone: list[CaseOutcome], who: str, timed: bool) -> None:
+    verdict = verdict_of(rows_of([*alone, measured(case(MPS, *(4 // len(alone),) * len(alone)), 95.0)]), timed)
+    assert (verdict.answer, verdict.best) == (Answer.UNCLEAR, None)
+    assert verdict.sentence.startswith(f"No verdict: {who} never used the GPU: ")
+
+
+def test_the_p99_is_that_of_the_copy_that_waits_longest() -> None:
+    """Together their p99 is 5 ms, for the one that waits has few requests."""
+    window = window_of([[CopyFigures(70.0, (5.0,) * 1000), CopyFigures(70.0, (12.0,) * 5)]])
+    assert (window.p99_ms, window.worst_p99_ms) == ((5.0,), (12.0,))
+    two = CaseOutcome(case(MPS, 2), 0, Ending.MEASURED, (window,))
+    verdict = verdict_of(rows_of([measured(ALONE, 100.0, p99=5.0), two]), timed=True)
+    assert verdict.answer is Answer.SLOWS
+    assert "p99 2.40 times that alone" in verdict.sentence
+
+
+def test_copies_that_pass_the_rule_go_before_more_that_wait_too_long() -> None:
+    alone, four_, eight = measured(ALONE, 100.0, p99=5.0), case(MPS, 4), case(MPS, 8)
+    best = verdict_of(rows_of([alone, measured(four_, 70.0, p99=9.0), measured(eight, 60.0, p99=11.0)]), True).best
+    assert best is not None
+    assert best.case == four_
+
+
+@given(
+    st.lists(st.floats(0.01, 3.0), min_size=2, max_size=6),
+    st.floats(0.1, 5.0),
+    st.floats(0.5, 1.5),
+)
+def test_sharing_helps_only_where_every_part_of_the_rule_holds(
+    parts: list[float], p99: float, of_slices: float
+) -> None:
+    copies, together = len(parts), sum(parts)
+    mps = uneven(case(MPS, copies), *(100 * part for part in parts))
+    mps = replace(mps, windows=tuple(replace(window, p99_ms=(p99,)) for window in mps.windows))
+    slices = measured(case(SLICES, copies), together * 100 / of_slices / copies)
+    answer = verdict_of(rows_of([measured(ALONE, 100.0, p99=1.0), slices, mps]), timed=True).answer
+    margins = (together / 1.2, 2 / p99, 2 * min(parts) * copies / together, of_slices)
+    if answer is Answer.HELPS:
+        assert min(margins) >= 1 - 1e-9
+    elif max(together, together / of_slices) < copies:  # else one alone was slow
+        assert min(margins) <= 1 + 1e-9
 
 
 def test_a_simulated_gpu_gets_no_verdict_no_speed_and_no_share() -> None:

@@ -69,20 +69,20 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def refusals(gpu: GpuDir) -> list[tuple[RefusedAttach, str, int]]:
-    found = read_model(gpu.broker_state, BrokerState).value
-    return [(one.reason, one.container, one.count) for one in found.refusals] if found else []
+    stored = read_model(gpu.broker_state, BrokerState).value
+    return [(refusal.reason, refusal.container, refusal.count) for refusal in stored.refusals] if stored else []
 
 
 def socket_of(gpu: GpuDir) -> tuple[int, int]:
     """Which socket has the name; a file system may give an inode's number to the next one."""
-    found = gpu.attach_control.stat()
-    return found.st_ino, found.st_ctime_ns
+    status = gpu.attach_control.stat()
+    return status.st_ino, status.st_ctime_ns
 
 
 def state(gpu: GpuDir) -> BrokerState:
-    found = read_model(gpu.broker_state, BrokerState).value
-    assert found is not None
-    return found
+    stored = read_model(gpu.broker_state, BrokerState).value
+    assert stored is not None
+    return stored
 
 
 CLIENT = """
@@ -127,5 +127,5 @@ class Processes:
         return self._started[-1]
 
     async def end(self) -> None:
-        for one in self._started:
-            await one.end()
+        for client in self._started:
+            await client.end()

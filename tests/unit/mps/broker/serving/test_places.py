@@ -350,14 +350,14 @@ async def test_who_loses_its_part_of_the_gpu_waits_no_more(scene: Scene) -> None
     assert first.pid in scene.daemon.clients
 
 
-async def test_who_speaks_while_it_waits_is_refused(scene: Scene) -> None:
+async def test_who_speaks_while_it_waits_is_not_heard_and_its_end_is_seen(scene: Scene) -> None:
     await scene.computes("one")
     second = await scene.process("two")
     await second.do("ask", says_more=True)
-    while await second.do("hear") is not None:
-        pass
-    await until(lambda: refusals(scene.gpu) == [(RefusedAttach.PROTOCOL, "", 1)])
+    assert await second.do("hear") == [WAITING, 1, 1, 1]
+    await second.do("hang_up")
     await until(lambda: state(scene.gpu).waiting == 0)
+    assert refusals(scene.gpu) == []
 
 
 async def test_an_attach_that_is_refused_leaves_the_place_to_the_next(scene: Scene) -> None:

@@ -52,7 +52,9 @@ async def test_a_client_gets_its_socket_to_the_server(gpu: GpuDir, broker: None,
     assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
     await until(lambda: [CREDENTIALS, ATTACH, b"\0\0\0\0"] in daemon.heard)
     await until(lambda: state(gpu).attached == 1)
-    assert [(one.pid, one.pod_uid, one.container) for one in state(gpu).arrivals] == [(os.getpid(), POD, "app")]
+    assert [(arrival.pid, arrival.pod_uid, arrival.container) for arrival in state(gpu).arrivals] == [
+        (os.getpid(), POD, "app")
+    ]
 
 
 async def test_the_daemon_sees_the_brokers_credentials(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
@@ -210,9 +212,9 @@ async def test_a_gpu_that_goes_to_another_share_is_left_to_that_shares_broker(gp
 async def test_without_a_daemon_behind_it_the_broker_says_why_and_lets_nobody_in(gpu: GpuDir) -> None:
     FakeDaemon(gpu.client_control).close()
     await Broker(gpu, BrokerSettings(SHARE, lambda: 7.0)).step()
-    found = state(gpu)
-    assert (found.listening, found.heartbeat) == (False, 7.0)
-    assert "the MPS daemon cannot be reached" in found.problem
+    told = state(gpu)
+    assert (told.listening, told.heartbeat) == (False, 7.0)
+    assert "the MPS daemon cannot be reached" in told.problem
     assert not gpu.attach_control.exists()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gpushare.mps.attach_protocol import FAREWELL
 from gpushare.mps.broker import kept_sockets
 from gpushare.mps.broker.connections import MAX_OF_POD
 from gpushare.mps.files import write_model
@@ -164,15 +166,62 @@ async def test_a_client_that_ends_with_its_broker_in_mid_attach_hangs_nobody(gpu
     await killed(broker)
 
 
-def asked(path: Path) -> socket.socket:
-    """The connection of a client that has asked to attach, and that a broker has heard."""
+def heard(path: Path) -> socket.socket:
+    """The connection of a client that was greeted, and of which a broker has read the first message."""
     sock = connect(path)
     assert sock.recv(64) == GREETING
-    for message in (CREDENTIALS, ATTACH):
-        sock.send(message)
+    sock.send(CREDENTIALS)
     while struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0]:
         time.sleep(0.01)
     return sock
+
+
+def asked(path: Path) -> socket.socket:
+    """The connection of a client that has asked to attach."""
+    sock = heard(path)
+    sock.send(ATTACH)
+    return sock
+
+
+def gets_in(sock: socket.socket) -> bool:
+    """Whether a client that has asked attaches."""
+    with sock:
+        message, descriptors, _, _ = socket.recv_fds(sock, 64, 1)
+        if message != CLIENT_SOCKET:
+            return False
+        sock.send(FAREWELL)
+        with socket.socket(fileno=descriptors[0]) as server:
+            server.send(CREDENTIALS)
+            return server.recv(64) == HELLO and not sock.recv(64)
+
+
+async def has_queued(gpu: GpuDir) -> bool:
+    """Whether the broker's queue, which outlives it, has something."""
+    with closing(await kept_sockets.take(gpu)) as kept:
+        return bool(select.select([kept.under_way.ends[1]], [], [], 0)[0])
+
+
+@pytest.mark.parametrize("said", [(), (CREDENTIALS,)])
+async def test_whoever_was_greeted_and_has_not_asked_goes_on_at_the_next_broker(
+    gpu: GpuDir, daemon: FakeDaemon, said: Sequence[bytes]
+) -> None:
+    broker = await started(gpu)
+    await until(gpu.attach_control.exists)
+    await until_kept(gpu)
+    with closing(await asyncio.to_thread(heard if said else connect, gpu.attach_control)) as client:
+        if not said:
+            assert await asyncio.to_thread(client.recv, 64) == GREETING
+        async with asyncio.timeout(10):
+            while not await has_queued(gpu):  # noqa: ASYNC110 - another process puts it there
+                await asyncio.sleep(0.01)
+        await killed(broker)
+        broker = await started(gpu)
+        await until(lambda: state(gpu).listening)
+        for message in (CREDENTIALS, ATTACH)[len(said) :]:
+            client.send(message)
+        assert await asyncio.to_thread(gets_in, client)
+    assert state(gpu).refused == 0
+    await killed(broker)
 
 
 async def test_whoever_waits_for_a_grant_goes_on_waiting_at_the_next_broker(gpu: GpuDir, daemon: FakeDaemon) -> None:
@@ -188,12 +237,7 @@ async def test_whoever_waits_for_a_grant_goes_on_waiting_at_the_next_broker(gpu:
     assert not any(select.select([client], [], [], 0)[0] for client in clients), "hung up on"
     write_model(gpu.grants, grants(MINE))
     for client in clients:
-        with client:
-            message, descriptors, _, _ = await asyncio.to_thread(socket.recv_fds, client, 64, 1)
-            assert message == CLIENT_SOCKET
-            client.send(bytes(4))
-            with socket.socket(fileno=descriptors[0]) as server:
-                server.send(CREDENTIALS)
+        assert await asyncio.to_thread(gets_in, client)
     await until(lambda: not daemon.hung)
     await killed(broker)
 
@@ -253,7 +297,7 @@ async def test_a_crowd_that_waits_lets_no_broker_that_is_killed_hang_the_server(
 async def test_brokers_killed_at_any_moment_hang_no_server(
     gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
-    """Who is refused had been greeted, and had not said yet that it wants to attach."""
+    """Who is refused had just been greeted."""
     many = grants(pod(POD, GrantedContainer(name="app", id=ME.container_id, grant=replace(GRANT, processes=8))))
     write_model(gpu.grants, many)
     broker = await started(gpu)
@@ -277,8 +321,23 @@ async def test_brokers_killed_at_any_moment_hang_no_server(
     async with asyncio.timeout(50):
         await asyncio.gather(*clients)
     assert not daemon.hung
-    assert told.count("refused") < KILLS, "in a millisecond of the few that an attach takes"
+    assert told.count("refused") < KILLS, "in half a millisecond of the few that an attach takes"
     assert set(told) <= {"in", "refused"}
+    await killed(broker)
+
+
+async def test_a_lease_on_the_board_keeps_nobody_from_attaching(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    """As whoever becomes the user of its file can have one, while no broker has it open."""
+    gpu.board.touch()
+    with gpu.board.open("rb") as board:
+        fcntl.fcntl(board, fcntl.F_SETSIG, signal.SIGURG)  # which does nothing
+        fcntl.fcntl(board, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        broker = await started(gpu)
+        await until(gpu.attach_control.exists)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == HELLO
+        await until(lambda: state(gpu).attached)
+        assert gpu.board.stat().st_size == 0, "the attack was not carried out"
+    await until(lambda: gpu.board.stat().st_size)
     await killed(broker)
 
 

@@ -156,7 +156,7 @@ async def test_a_broker_that_starts_again_counts_the_clients_that_run(
     gpu: GpuDir, daemon: FakeDaemon, processes: "Processes"
 ) -> None:
     running = [processes.start(gpu.attach_control) for _ in range(GRANT.processes)]
-    daemon.clients = [one.pid for one in running]
+    daemon.clients = [client.pid for client in running]
     async with serving(gpu):
         await until(gpu.attach_control.exists)
         assert await processes.start(gpu.attach_control).attach() == "refused"

@@ -68,7 +68,7 @@ def test_the_gain_over_one_process_is_taken_in_each_repeat() -> None:
 
     def solve(settings: jacobi.JacobiSettings, stop: Stop) -> jacobi.JacobiResult:
         values = settings.problem.exact()
-        return jacobi.JacobiResult(values, 7, 0.0, next(seconds), {"backend": "fake"}, None)
+        return jacobi.JacobiResult(values, 7, 0.0, next(seconds), {"backend": "fake", "timed": True}, None)
 
     single, host = run(solve, repeats=2, tolerance=0.0, halos=[HaloTransport.HOST])
     assert (host["times_as_fast_least"], host["times_as_fast_largest"], host["repeats"]) == (2.0, 6.0, 2)

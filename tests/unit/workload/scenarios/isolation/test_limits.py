@@ -22,7 +22,7 @@ def test_limits_that_hold_raise_nothing_and_are_emitted() -> None:
     out = StringIO()
     limits.check(FakeBackend(), ContainerGrant("s", 25, 4096 * MIB), JsonLines("limits", out))  # type: ignore[arg-type]
     line = json.loads(out.getvalue())
-    assert line["problems"] == []
+    assert (line["problems"], line["checked"]) == ([], ["threads", "memory"])
     assert line["observed"]["above_refused"] is True
 
 
@@ -39,6 +39,19 @@ def test_a_limit_that_is_not_in_force_is_named(backend: FakeBackend, words: str)
     grant = ContainerGrant("s", 25, 4096 * MIB)
     with pytest.raises(WrongError, match=words):
         limits.check(backend, grant, JsonLines("limits", StringIO()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("backend", "grant", "words"),
+    [
+        (FakeBackend(), ContainerGrant(None, None, None), "not set: nothing was granted, so nothing was checked"),
+        (NumpyBackend(), QUARTER, "GPUSHARE_THREADS=25: no GPU shows its SMs here, so nothing was checked"),
+    ],
+    ids=["no grant", "no GPU"],
+)
+def test_a_limit_that_nothing_shows_is_not_checked(backend: Any, grant: ContainerGrant, words: str) -> None:
+    assert limits.check(backend, grant, JsonLines("limits", StringIO())) == []
+    assert words in limits.why_unchecked(grant)
 
 
 class Saturated(NumpyBackend):

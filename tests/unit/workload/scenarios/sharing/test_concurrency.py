@@ -44,7 +44,7 @@ def test_processes_count_that_run_at_the_same_moment(
 
 
 INTERVALS = st.lists(
-    st.tuples(st.integers(0, 50), st.integers(1, 20)).map(lambda it: record(it[0], it[0] + it[1])),
+    st.tuples(st.integers(0, 50), st.integers(1, 20)).map(lambda pair: record(pair[0], pair[0] + pair[1])),
     min_size=1,
     max_size=8,
 )

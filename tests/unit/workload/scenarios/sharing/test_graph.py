@@ -18,7 +18,7 @@ run = runner(graph, TINY)
 def test_graphs_are_compared_with_launches_in_every_process(processes: int) -> None:
     lines = run(processes=processes)
     assert [(line["mode"], line["processes"]) for line in lines] == [("launches", processes), ("graph", processes)]
-    assert lines[0]["times_as_fast"] == lines[0]["times_as_fast_least"] == 1.0
+    assert [line["times_as_fast"] for line in lines] == [None, None], "NumPy's times are no GPU's"
     for line in lines:
         assert line["us_per_kernel_least"] <= line["us_per_kernel"] <= line["us_per_kernel_largest"]
 

@@ -1,13 +1,15 @@
 """mix: each program alone and beside every other, and the slowdown from their rates."""
 
 import itertools
+import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpushare_workload.backend.work import LoadKind
-from gpushare_workload.events import WrongError
+from gpushare_workload.backend.work import LoadKind, Peaks, Work
+from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import mix
 from tests.unit.workload.scenarios.sharing.running import runner
@@ -31,15 +33,28 @@ def test_a_mixture_measures_each_program_alone_and_beside_every_other() -> None:
         [(kind, None) for kind in kinds] + list(itertools.product(kinds, kinds)) + [(kind, kind) for kind in kinds],
         key=str,
     )
-    assert all(line["slowdown"] == 1.0 for line in lines if line["beside"] is None)
+    assert {line["slowdown"] for line in lines} == {None}, "NumPy's rates are no GPU's"
 
 
-def test_each_pair_has_a_combined_throughput_and_a_verdict() -> None:
+def test_each_pair_has_a_line_and_no_verdict_without_a_gpu() -> None:
     lines = [line for line in run(repeats=2) if line["event"] == "pair"]
     assert [tuple(line["kinds"]) for line in lines] == list(itertools.combinations_with_replacement(LoadKind, 2))
-    assert all(0 < line["combined_least"] <= line["combined"] <= line["combined_largest"] for line in lines)
+    assert {(line["timed"], line["combined"], line["verdict"]) for line in lines} == {(False, None, None)}
     assert {(line["sharing"], line["threads_percent"], line["repeats"]) for line in lines} == {
         ("time-slicing", 100.0, 2)
+    }
+
+
+def test_rates_of_a_gpu_give_slowdowns_and_a_verdict() -> None:
+    rates = {(100.0, entry): [(50.0,) * len(entry)] for entry in mix.PLAN}
+    works = {kind: Work(kind, 8) for kind in LoadKind}
+    measured = mix.Measured(mix.ProgramInfo("cupy", True, Peaks(), works), rates, {key: [None] for key in rates})
+    out = StringIO()
+    mix.emit_all(measured, [100.0], "mps", JsonLines("mix", out))
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert {line["slowdown"] for line in lines if line["event"] == "measured"} == {1.0}
+    assert {(line["combined"], line["verdict"]) for line in lines if line["event"] == "pair"} == {
+        (2.0, "complementary")
     }
 
 

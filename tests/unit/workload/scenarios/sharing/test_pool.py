@@ -11,6 +11,7 @@ import pytest
 
 from gpushare_workload.events import JsonLines, WrongError
 from gpushare_workload.processes.outcomes import Died, Done, Outcome, Refused, WorkerError
+from gpushare_workload.processes.shared_array import SharedArray
 from gpushare_workload.processes.stopping import Stop, StoppedError
 from gpushare_workload.scenarios.sharing import pool, pool_modes
 
@@ -31,7 +32,9 @@ OPTIONS: dict[str, Any] = {
 def run(stop: Stop | None = None, modes: Any = pool_modes.MODES, **options: Any) -> list[dict[str, Any]]:
     arguments, out = argparse.Namespace(**{**OPTIONS, "modes": list(modes), **options}), StringIO()
     pool.run(arguments, JsonLines("pool", out), stop or Stop(), modes)
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+    started, *lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert started["event"] == "started"
+    return lines
 
 
 def test_every_mode_computes_the_same_sums_and_names_its_cost() -> None:
@@ -50,6 +53,20 @@ def test_edge_sizes_give_right_results(tasks: int, elements: int, workers: int) 
     modes = {name: pool_modes.MODES[name] for name in ("process-per-task", "pool", "streams", "batched")}
     lines = run(modes=modes, tasks=tasks, elements=elements, workers=[workers])
     assert [line["tasks"] for line in lines] == [tasks] * 4
+
+
+def test_a_process_per_task_runs_few_of_many_tasks() -> None:
+    def mode(job: pool_modes.PoolJob) -> pool_modes.ModeResult:
+        first = job.data.array[: job.tasks("process-per-task")]
+        return pool_modes.ModeResult([np.einsum("ij,ij->i", first, first)], {}, 1, None)
+
+    assert [line["tasks"] for line in run(modes={"process-per-task": mode}, tasks=25)] == [20]
+
+
+def test_the_progress_counts_every_process_that_a_mode_starts() -> None:
+    job = pool_modes.PoolJob(SharedArray((50, 1)), "numpy", workers=4, streams=1, clients=7, stop=Stop())
+    counts = {mode: job.processes(mode) for mode in pool_modes.MODES}
+    assert counts == {"pair": 3, "process-per-task": 20, "pool": 4, "streams": 1, "batched": 1, "ceiling": 7}
 
 
 def test_repeats_give_medians_and_their_spread() -> None:

@@ -29,9 +29,13 @@ def test_each_role_is_measured_alone_and_beside_the_others() -> None:
     together = [(line["role"], line["beside"]) for line in lines[3:]]
     assert alone == [(role, []) for role in ROLES]
     assert together == [(role, [other for other in ROLES if other is not role]) for role in ROLES]
-    assert all(line["kept"] == 1.0 for line in lines[:3])
+    assert {line["kept"] for line in lines} == {None}, "NumPy's rates are no GPU's"
     assert all(line["per_second"] > 0 for line in lines)
     assert {(line["sharing"], line["training_threads_percent"]) for line in lines} == {("time-slicing", 100.0)}
+
+
+def test_a_role_keeps_a_part_of_its_rate_alone() -> None:
+    assert trio.kept_of({"per_second": 5.0, "timed": True}, {"per_second": 20.0}) == 0.25
 
 
 def test_inference_has_a_latency_and_the_others_have_none() -> None:
