@@ -11,6 +11,9 @@ from gpushare.api.gpunode import GpuPlaces, ShareName
 from gpushare.kube.pods import Pod, full_name
 from gpushare.mps.wire import BrokerState, PlaceHolder, QueuedContainer, is_fresh
 
+FOLLOWED_SECONDS = 5.0
+"""The broker looks at grants.json twice a second. What it wrote so long afterwards it wrote as that file says."""
+
 
 def gpu_places(state: BrokerState | None, share: ShareName, pods: Mapping[str, Pod]) -> GpuPlaces | None:
     """None: the GPU's share has no queue, or its broker has not read that yet. `pods`: this node's, by the uid in the
@@ -36,7 +39,8 @@ def nobody_has_a_place(item: DaemonFiles, closed_since: float | None, now: float
     broker, state = item.broker, item.state
     if closed_since is None or broker is None or broker.places is None or state is None:
         return False
-    told = all(closed_since < at and is_fresh(at, now) for at in (broker.heartbeat, state.heartbeat))
+    since = closed_since + FOLLOWED_SECONDS
+    told = all(since < at and is_fresh(at, now) for at in (broker.heartbeat, state.heartbeat))
     return told and not broker.places.held and not state.contexts
 
 

@@ -26,7 +26,7 @@ from tests.unit.agent.observed_pods import UUID, pod, share, uid
 from tests.unit.agent.reconcile.test_decision import GIVEN, LIMITS
 from tests.unit.agent.reconcile.test_shown_grant import has_fronts
 
-NOW, SHUT = 1000.0, 995.0
+NOW, SHUT = 1000.0, 990.0
 HOLDER = PlaceHolder(pod_uid=uid(1), container="app", since=10.0)
 EMPTY = PlacesInUse(limit=2)
 BROKER = BrokerState(uuid=UUID, heartbeat=NOW - 1, listening=True, places=EMPTY)
@@ -61,6 +61,7 @@ def test_who_has_a_place_and_who_waits_is_named_in_order() -> None:
         ("shut, told afterwards, nobody there", files(), SHUT, True),
         ("a GPU that lets somebody in", files(), None, False),
         ("what the broker wrote before proves nothing", files(), NOW - 1, False),
+        ("nor what it wrote before it can have read that", files(), NOW - 5, False),
         ("nor what the supervisor wrote before", files(state=structs.replace(STATE, heartbeat=SHUT)), SHUT, False),
         ("a broker that writes no more",
          files(broker=structs.replace(BROKER, heartbeat=NOW - 20), state=structs.replace(STATE, heartbeat=NOW - 20)),

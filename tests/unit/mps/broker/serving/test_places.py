@@ -145,6 +145,14 @@ async def test_a_process_that_was_not_seen_to_look_waits_at_once(scene: Scene) -
     assert not waiting.done()
 
 
+async def test_a_process_that_hangs_up_without_reading_its_greeting_has_looked(scene: Scene) -> None:
+    await scene.computes("one")
+    second = await scene.process("two", inits=False)
+    await second.do("look", greeted=True)
+    assert await second.do("attach")
+    assert state(scene.gpu).abandoned == 0
+
+
 async def test_a_program_that_replaces_itself_starts_without_a_place_again(scene: Scene) -> None:
     await scene.computes("one")
     second = await scene.process("two")

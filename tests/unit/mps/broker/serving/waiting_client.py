@@ -5,6 +5,7 @@ Run as a program it does what each line of its standard input says: a method's n
 
 import asyncio
 import json
+import select
 import socket
 import sys
 from collections.abc import Sequence
@@ -24,9 +25,11 @@ class WaitingClient:
         self._path = path
         self._asking: socket.socket | None = None
 
-    def look(self) -> None:
-        """The first connection of `cuInit`."""
-        connect(self._path).close()
+    def look(self, greeted: bool = False) -> None:
+        """The first connection of `cuInit`. `greeted`: it hangs up once it is, and has not read that."""
+        with connect(self._path) as sock:
+            if greeted:
+                select.select([sock], [], [])
 
     def attach(self) -> bool:
         """The second one, or that of a context. False: refused."""
