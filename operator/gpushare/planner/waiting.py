@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import parse_timestamp
+from gpushare.messages.wording import count_of
 from gpushare.planner.gpu_record import GpuRecord
 from gpushare.planner.model import Jumps
 
@@ -39,5 +40,5 @@ def awaited(records: Iterable[GpuRecord]) -> str:
     pods = {pod for record in records for pod in record.pods}
     if not pods:
         return f"{'its container' if sum(len(record.slots) for record in records) == 1 else 'their containers'} to end"
-    counted, them = ("1 pod", "it") if len(pods) == 1 else (f"{len(pods)} pods", "them")
-    return f"{counted} to end (GpuNode.status.holders names {them})"
+    them = "it" if len(pods) == 1 else "them"
+    return f"{count_of(len(pods), 'pod')} to end (GpuNode.status.holders names {them})"
