@@ -69,7 +69,7 @@ INIT = {"name": "beside", "image": "any"}
     ],
     ids=["alone", "init", "sidecar", "a second one", "the second one", "another one's hook"],
 )
-def test_a_hook_that_may_wait_for_its_program_is_told_beside_other_containers(
+def test_a_hook_that_may_wait_for_its_program_is_warned_of(
     listed: list[dict[str, Any]], init: list[dict[str, Any]], warned: bool
 ) -> None:
     said = warnings(*listed, initContainers=init)

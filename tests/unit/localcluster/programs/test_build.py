@@ -15,7 +15,7 @@ def test_changed_flags_make_another_entry(tmp_path: Path) -> None:
     assert build.kube_component("1.37").entry(tmp_path) != other.entry(tmp_path)
 
 
-def test_each_kubernetes_is_an_entry_of_its_own_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
+def test_each_kubernetes_is_an_entry_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
     entries = {minor: build.binaries(tmp_path, minor).kube for minor in build.KUBERNETES}
     assert len(set(entries.values())) == len(build.KUBERNETES)
     assert build.binaries(tmp_path).kube == entries["1.37"]

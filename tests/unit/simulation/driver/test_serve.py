@@ -102,7 +102,7 @@ def test_a_gpu_that_nvml_does_not_describe_is_left_out_and_named(nvml, admin):
     assert (nvml.gpus().infos, nvml.gpus().unreadable) == ([first, second], [])
 
 
-def test_another_card_in_the_place_of_one_has_another_uuid_and_the_same_place(nvml, admin):
+def test_another_card_in_the_place_of_one_has_another_uuid(nvml, admin):
     first, second = nvml.gpus().infos
     admin("exchange", uuid=first.uuid, to="GPU-other")
     replaced, same = nvml.gpus().infos
