@@ -101,7 +101,7 @@ release: venv ## images, chart, plugin, bills of materials and checksums in dist
 
 .PHONY: demo
 demo: ## the whole path with simulated GPUs; KEEP=1 leaves the cluster up, KUBECONFIG uses yours
-	@test -n "$${KUBECONFIG:-}" || { $(LOCAL) doctor >/dev/null && $(LOCAL) estimate && $(LOCAL) packages; }
+	@test -n "$${KUBECONFIG:-}" || { $(LOCAL) doctor >/dev/null && $(LOCAL) estimate --environment $(VENV) && $(LOCAL) packages; }
 	@# Programs compute, images and Python packages are mostly loaded: beside one another they take as long as the first.
 	@test -n "$${KUBECONFIG:-}" || { \
 		trap 'kill $$(jobs -p) 2>/dev/null || true' EXIT; \
@@ -113,10 +113,9 @@ demo: ## the whole path with simulated GPUs; KEEP=1 leaves the cluster up, KUBEC
 	@$(BIN)/python -m localcluster.demo $(if $(KEEP),--keep)
 
 .PHONY: down
-down: ## end the clusters of demo and tests, and remove their traces
+down: ## end the demo's cluster, and remove its traces; ALL=1 ends those of the tests, too
 	@$(LOCAL) down --name demo
-	@$(LOCAL) down --name test
-	@$(LOCAL) down --name 'test-*'
+	@test -z "$(ALL)" || { $(LOCAL) down --name test; $(LOCAL) down --name 'test-*'; }
 
 .PHONY: test
 test: venv ## lint, types, layers, unit tests, tests on a real cluster: all but test-long

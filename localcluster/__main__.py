@@ -45,7 +45,8 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     add("doctor", _doctor, "say what this machine lacks")
-    add("estimate", _estimate, "say what the demo takes here: time, disk, and what it installs")
+    estimated = add("estimate", _estimate, "say what the demo takes here: time, disk, and what it installs")
+    estimated.add_argument("--environment", type=Path, default=Path(), help="the Python environment of `make venv`")
     add("packages", _packages, "install the Debian packages that are missing")
     add("build", _build, "build and cache Kubernetes, containerd and Helm")
     add("up", _up, "start a cluster, building it first if need be", [named])
@@ -80,7 +81,7 @@ def _doctor(arguments: argparse.Namespace) -> None:
 
 
 def _estimate(arguments: argparse.Namespace) -> None:
-    print("\n".join(estimate(cache_root())), file=sys.stderr)
+    print("\n".join(estimate(cache_root(), arguments.environment)), file=sys.stderr)
 
 
 def _packages(arguments: argparse.Namespace) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from localcluster.images.buildah import images_entry
 from localcluster.packages import missing_here
+from localcluster.paths import REPOSITORY
 from localcluster.programs.build import binaries
 from localcluster.programs.golang import go_on_path
 
@@ -25,16 +27,22 @@ class BuildPart:
 
 
 PROGRAMS = BuildPart("Kubernetes, containerd, runc and Helm, built from source; 6.4 GB are Go's caches", 20, 6.8)
-ENVIRONMENT_AND_IMAGES = BuildPart("Python packages, a base image, and the images of operator and workload", 5, 2.7)
-FIRST_RUN_GIGABYTES = PROGRAMS.gigabytes + ENVIRONMENT_AND_IMAGES.gigabytes
+ENVIRONMENT = BuildPart("Python packages", 2, 0.6)
+IMAGES = BuildPart("a base image, and the images of operator and workload", 3, 2.1)
+CHANGED_IMAGES = BuildPart("the images of operator and workload, of this very tree", 1, 0.5)
+FIRST_RUN_GIGABYTES = sum(part.gigabytes for part in (PROGRAMS, ENVIRONMENT, IMAGES))
 
 
-def missing_parts(cache: Path) -> list[BuildPart]:
-    """The parts that the cache lacks."""
+def missing_parts(cache: Path, context: Path, environment: Path) -> list[BuildPart]:
+    """The parts that the cache lacks for the tree `context`, whose Python environment is `environment`."""
     programs = binaries(cache)
     built = all(entry.exists() for entry in (programs.kube, programs.runtime, programs.helm))
     parts = [] if built else [PROGRAMS]
-    return parts if any(cache.glob("images-*/*.tar")) else [*parts, ENVIRONMENT_AND_IMAGES]
+    if not (environment / ".complete").exists():
+        parts.append(ENVIRONMENT)
+    if not any(cache.glob("images-*/*.tar")):
+        return [*parts, IMAGES]
+    return parts if images_entry(cache, context).exists() else [*parts, CHANGED_IMAGES]
 
 
 def describe(parts: Sequence[BuildPart], packages: Sequence[str], has_go: bool, cache: Path) -> list[str]:
@@ -52,6 +60,7 @@ def describe(parts: Sequence[BuildPart], packages: Sequence[str], has_go: bool, 
     return lines
 
 
-def estimate(cache: Path) -> list[str]:
-    """`describe` for this machine."""
-    return describe(missing_parts(cache), missing_here(), go_on_path() is not None, cache)
+def estimate(cache: Path, environment: Path) -> list[str]:
+    """`describe` for this machine and this tree."""
+    parts = missing_parts(cache, REPOSITORY, environment)
+    return describe(parts, missing_here(), go_on_path() is not None, cache)

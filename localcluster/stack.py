@@ -19,7 +19,6 @@ from localcluster.kubectl import Kubectl, run
 from localcluster.packages import ensure_packages
 from localcluster.paths import REPOSITORY, cache_root
 from localcluster.programs.build import build
-from localcluster.progress import say
 
 NAMESPACE = "gpushare-system"
 RELEASE = "gpushare"
@@ -29,6 +28,8 @@ PLUGIN = {
     "kubectl_complete-gpushare": ("gpushare.kubectl.main", "completion"),
 }
 """Programs by which kubectl finds the plugin and its completion: (module, function)."""
+_TAGGED = re.compile(r"(?P<repository>[^@:]+(:[0-9]+/[^@:]+)?):(?P<tag>[^@:/]+)(@(?P<digest>sha256:[0-9a-f]{64}))?")
+"""An image with a tag; by its digest, too, as `make images REGISTRY=…` prints it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,6 @@ def embedded(name: str) -> Stack:
     ensure_packages(cache_root())
     programs = build(cache_root())
     layout = cluster.up(name, programs)
-    say("building the images from the Dockerfile")
     built = buildah.build_images(cache_root())
     cluster.load_built(layout, built)
     put_plugin(layout.tools)
@@ -99,9 +99,10 @@ def own(environment: Mapping[str, str] = os.environ) -> Stack:
 
 def _image(environment: Mapping[str, str], name: str) -> str:
     image = environment.get(name, "")
-    if not re.fullmatch(r"[^@:]+(:[0-9]+/[^@:]+)?:[^@:/]+", image):
+    if not _TAGGED.fullmatch(image):
         raise LocalClusterError(
-            f"KUBECONFIG is set and {name} is {image!r}: give the image with its tag, as the cluster can pull it; "
+            f"KUBECONFIG is set and {name} is {image!r}: give the image with its tag (a digest may follow), as the "
+            "cluster can pull it; "
             "`make images REGISTRY=…` builds and pushes it. Without KUBECONFIG the demo starts a cluster of its own"
         )
     return image
@@ -126,14 +127,25 @@ def install(stack: Stack, *values: str, seconds: float = 180, keep_driver: bool 
     prepare_namespace(stack.kubectl, NAMESPACE, "privileged")
     if not keep_driver:
         _delete_older_driver(stack)
-    repository, _, tag = stack.operator_image.rpartition(":")
     simulation = ["--set=simulation.enabled=true"] if stack.simulated else []
     stack.helm(
         "upgrade", "--install", RELEASE, str(stack.chart), "--namespace", NAMESPACE,
-        f"--set=image.repository={repository}", f"--set-string=image.tag={tag}", *simulation, *values,
+        *image_values(stack.operator_image), *simulation, *values,
         "--wait", "--timeout", f"{int(seconds)}s",
         seconds=seconds + 20,
     )  # fmt: skip
+
+
+def image_values(image: str) -> list[str]:
+    """The chart's values of an operator image with its tag. No digest of an earlier release stays: it would count."""
+    named = _TAGGED.fullmatch(image)
+    if named is None:
+        raise LocalClusterError(f"{image!r} has no tag")
+    return [
+        f"--set=image.repository={named['repository']}",
+        f"--set-string=image.tag={named['tag']}",
+        f"--set=image.digest={named['digest'] or ''}",
+    ]
 
 
 def _delete_older_driver(stack: Stack) -> None:

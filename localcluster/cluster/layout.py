@@ -6,7 +6,7 @@ from pathlib import Path
 
 from localcluster.cluster.network import Network
 from localcluster.paths import cache_root, require_own, state_dir
-from localcluster.programs.build import Binaries, binaries
+from localcluster.programs.build import Binaries, binaries, kubernetes_minor
 
 NODE_NAME = "node1"
 CDI_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -74,8 +74,9 @@ class Layout:
 
 
 def save(layout: Layout) -> None:
-    """Records the chosen network, for `load` by later commands and by the node."""
-    (layout.state / "cluster.json").write_text(json.dumps({"name": layout.name, "index": layout.network.index}))
+    """Records the chosen network and Kubernetes, for `load` by later commands and by the node."""
+    record = {"name": layout.name, "index": layout.network.index, "kubernetes": kubernetes_minor()}
+    (layout.state / "cluster.json").write_text(json.dumps(record))
 
 
 def load(name: str) -> Layout | None:
@@ -85,4 +86,5 @@ def load(name: str) -> Layout | None:
     record = state / "cluster.json"
     if not record.exists():
         return None
-    return Layout(name, state, Network(json.loads(record.read_text())["index"]), binaries(cache_root()))
+    known = json.loads(record.read_text())
+    return Layout(name, state, Network(known["index"]), binaries(cache_root(), known.get("kubernetes", "")))

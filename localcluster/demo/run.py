@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,6 @@ from localcluster.stack import Stack, install, prepare_namespace
 
 SHARE_FILE = REPOSITORY / "examples" / "inference.yaml"
 SHARE = "inference"
-KEPT_VALUES = ("--reset-then-reuse-values", "--set=image.digest=")
-"""A release of the user's keeps its values; OPERATOR_IMAGE counts, and not a digest from before."""
 READY_SECONDS = 120
 CLIENTS_SECONDS = 120
 AFTER_DEPARTURE_SECONDS = 5.0
@@ -37,7 +35,8 @@ class Demo:
 
     def run(self) -> None:
         with self._step("helm install gpushare"):
-            install(self.stack, *([] if self.stack.embedded else KEPT_VALUES))
+            # A release of the user's keeps its values but the image.
+            install(self.stack, *([] if self.stack.embedded else ["--reset-then-reuse-values"]))
         with self._step(f"kubectl apply -f {SHARE_FILE.relative_to(REPOSITORY)}"):
             self._share()
         with self._step(f"8 pods in namespace {NAMESPACE}, which enforces the restricted Pod Security Standard"):
@@ -110,13 +109,9 @@ class Demo:
                     break
                 time.sleep(0.5)
         events = kubectl.items("events", "--field-selector", f"involvedObject.name={VICTIM}")
-        self.figures["departure_events"] = [
-            {"reason": seen_client.get("reason"), "message": seen_client.get("message")}
-            for seen_client in events
-            if seen_client.get("reportingComponent") == "gpushare-agent"
-        ]
-        for seen_client in self.figures["departure_events"]:
-            self.console.print(f"  event {seen_client['reason']}: {seen_client['message']}")
+        self.figures["departure_events"] = agent_events(events)
+        for event in self.figures["departure_events"]:
+            self.console.print(f"  event {event['reason']}: {event['message']}")
         return seen
 
     def _judge(self, before: list[DemoClient], after: list[DemoClient]) -> None:
@@ -145,6 +140,13 @@ class Demo:
                 f"{len(going_on)} of {len(neighbours)} neighbours went on, "
                 f"limits hold for {self.figures['limits_hold']} of {len(before)} clients"
             )
+
+
+def agent_events(events: Iterable[Object]) -> list[dict[str, str]]:
+    """Reason and message of those that the node agent wrote, from the first to the last; the API lists them by name."""
+    own = [event for event in events if event.get("reportingComponent") == "gpushare-agent"]
+    own.sort(key=lambda event: str(event.get("eventTime") or event["metadata"]["creationTimestamp"]))
+    return [{"reason": event["reason"], "message": event["message"]} for event in own]
 
 
 def write_summary(figures: dict[str, Any], path: Path) -> None:

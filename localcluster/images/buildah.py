@@ -17,7 +17,7 @@ from localcluster import overlay
 from localcluster.cache import build_once, contents, keep_newest, key_of, locked
 from localcluster.errors import LocalClusterError
 from localcluster.images import pipconf
-from localcluster.images.rootfs import base_archive
+from localcluster.images.rootfs import base_archive, base_entry
 from localcluster.paths import REPOSITORY
 from localcluster.progress import run_long
 
@@ -45,18 +45,26 @@ def build_images(cache: Path, context: Path = REPOSITORY, cupy: str = "") -> dic
     `cupy`: one of CUPY_LOCKS, for the workload image; empty: without CuPy, for simulated GPUs. Raises LocalClusterError
     if there is no Dockerfile or the build fails.
     """
-    dockerfile = context / "Dockerfile"
-    if not dockerfile.exists():
-        raise LocalClusterError(f"there is no {dockerfile}: nothing to build images from")
-    base = base_archive(cache)
-    inputs = ["Dockerfile", *copied_sources(dockerfile.read_text())]
-    inputs += [name for name in (".dockerignore", ".containerignore") if (context / name).exists()]
-    tag = key_of(contents(context, inputs), base.parent.name, *([cupy] if cupy else []))
-    directory = cache / f"images-{tag}"
+    directory = images_entry(cache, context, cupy)
+    base, tag = base_archive(cache), directory.name.removeprefix("images-")
     build_once(directory, lambda aside: Buildah(cache).build(context, base, tag, aside, cupy))
     os.utime(directory)
     _forget_old(cache)
     return {target: Image(_name(target, tag), str(directory / f"{target}.tar")) for target in TARGETS}
+
+
+def images_entry(cache: Path, context: Path, cupy: str = "") -> Path:
+    """The cache's directory of the images of that tree, whether they are built yet or not; `cupy` as above.
+
+    Raises LocalClusterError without a Dockerfile.
+    """
+    dockerfile = context / "Dockerfile"
+    if not dockerfile.exists():
+        raise LocalClusterError(f"there is no {dockerfile}: nothing to build images from")
+    inputs = ["Dockerfile", *copied_sources(dockerfile.read_text())]
+    inputs += [name for name in (".dockerignore", ".containerignore") if (context / name).exists()]
+    base = base_entry(cache).name
+    return cache / f"images-{key_of(contents(context, inputs), base, *([cupy] if cupy else []))}"
 
 
 def copied_sources(dockerfile: str) -> list[str]:

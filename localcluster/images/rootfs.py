@@ -20,16 +20,28 @@ _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 
 def base_archive(cache: Path) -> Path:
     """rootfs.tar of the base image, made once for this machine's release, package sources and certificates."""
+    codename, sources = _release()
+    entry = build_once(base_entry(cache), lambda directory: _bootstrap(directory, codename, sources, cache))
+    return entry / "rootfs.tar"
+
+
+def base_entry(cache: Path) -> Path:
+    """The base image's directory in the cache, whether it exists yet or not. Raises LocalClusterError where this
+    machine is no Debian or Ubuntu."""
+    codename, sources = _release()
+    inputs = [("sources", sources.encode()), ("ca", _bundle())]
+    return cache / f"rootfs-{key_of(inputs, _PACKAGES, *_DPKG_OPTIONS, platform.machine(), codename)}"
+
+
+def _release() -> tuple[str, str]:
+    """This machine's code name and package sources."""
     codename = release_codename(Path("/etc/os-release").read_text())
     sources = apt_sources(_source_files(), codename)
     if not sources:
         raise LocalClusterError(
             f"no apt source for {codename!r} under /etc/apt: the base image needs a Debian or Ubuntu"
         )
-    inputs = [("sources", sources.encode()), ("ca", _bundle())]
-    key = key_of(inputs, _PACKAGES, *_DPKG_OPTIONS, platform.machine(), codename)
-    entry = build_once(cache / f"rootfs-{key}", lambda directory: _bootstrap(directory, codename, sources, cache))
-    return entry / "rootfs.tar"
+    return codename, sources
 
 
 def release_codename(os_release: str) -> str:

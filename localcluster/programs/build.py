@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localcluster.cache import build_once, contents, key_of
+from localcluster.errors import LocalClusterError
 from localcluster.paths import SOURCES
 from localcluster.programs.golang import find_go
 from localcluster.programs.oci import write_static_image
@@ -30,15 +31,11 @@ KUBE_PROGRAMS = (
     "kubectl",
 )
 
-_KUBE_VERSION = "1.37.0"
+KUBERNETES = {"1.37": "1.37.0", "1.36": "1.36.3"}
+"""The releases of Kubernetes that a cluster can be of, by minor version; the first is the default."""
+KUBERNETES_SETTING = "GPUSHARE_KUBERNETES"
 _HELM_VERSION = "4.3.0"
 _KUEUE_VERSION = "0.19.2"
-_STAMP = {"gitVersion": f"v{_KUBE_VERSION}", "gitMajor": "1", "gitMinor": "37", "gitTreeState": "clean"}
-_KUBE_STAMP = " ".join(
-    f"-X {package}.{name}={value}"
-    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    for name, value in _STAMP.items()
-)
 _RUNTIME_PACKAGES = (
     "github.com/containerd/containerd/v2/cmd/containerd",
     "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
@@ -63,27 +60,60 @@ class GoBuild:
 
 @dataclass(frozen=True)
 class Component:
-    """A directory with go.mod and go.sum, and its builds. `links`: further names of `program`."""
+    """A directory with go.mod and go.sum, and its builds. `links`: further names of `program`; `module`: the name of
+    the .mod and the .sum of one release, where a directory has those of several."""
 
     name: str
     label: str
     builds: tuple[GoBuild, ...]
     program: str = ""
     links: tuple[str, ...] = ()
+    module: str = ""
 
     def entry(self, cache: Path) -> Path:
         """The cache directory of this exact build."""
         flags = [repr((build.flags, build.packages, sorted(build.env.items()))) for build in self.builds]
-        return cache / f"{self.name}-{key_of(contents(SOURCES, [self.name]), *flags, *self.links)}"
+        return cache / f"{self.name}-{key_of(contents(SOURCES, self.sources), *flags, *self.links)}"
+
+    @property
+    def sources(self) -> list[str]:
+        if not self.module:
+            return [self.name]
+        return [f"{self.name}/{file}" for file in ("main.go", f"{self.module}.mod", f"{self.module}.sum")]
+
+    @property
+    def modfile(self) -> list[str]:
+        return [] if self.module in ("", "go") else [f"-modfile={self.module}.mod"]
 
 
-KUBE = Component(
-    "kube",
-    f"Kubernetes {_KUBE_VERSION} (7 to 16 min on two cores)",
-    (GoBuild(("-tags", "selinux,notest,grpcnotrace", "-ldflags", f"-s -w {_KUBE_STAMP}"), (".",)),),
-    program="localkube",
-    links=KUBE_PROGRAMS,
-)
+def kubernetes_minor(environment: Mapping[str, str] = os.environ) -> str:
+    """Which Kubernetes GPUSHARE_KUBERNETES asks for. Raises LocalClusterError for one that is not known."""
+    asked = environment.get(KUBERNETES_SETTING) or next(iter(KUBERNETES))
+    if asked not in KUBERNETES:
+        raise LocalClusterError(f"{KUBERNETES_SETTING}={asked!r}: there are {', '.join(KUBERNETES)}")
+    return asked
+
+
+def kube_component(minor: str) -> Component:
+    version, default = KUBERNETES[minor], minor == next(iter(KUBERNETES))
+    stamp = {
+        "gitVersion": f"v{version}", "gitMajor": "1", "gitMinor": minor.partition(".")[2], "gitTreeState": "clean",
+    }  # fmt: skip
+    stamps = " ".join(
+        f"-X {package}.{name}={value}"
+        for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+        for name, value in stamp.items()
+    )
+    return Component(
+        "kube",
+        f"Kubernetes {version} (7 to 16 min on two cores)",
+        (GoBuild(("-tags", "selinux,notest,grpcnotrace", "-ldflags", f"-s -w {stamps}"), (".",)),),
+        program="localkube",
+        links=KUBE_PROGRAMS,
+        module="go" if default else f"go{minor}",
+    )
+
+
 RUNTIME = Component(
     "runtime",
     "containerd, runc and CNI plugins (1.5 to 3 min)",
@@ -172,17 +202,20 @@ class Binaries:
         return self.pause / "pause.tar"
 
 
-def binaries(cache: Path) -> Binaries:
-    """The cache entries of the current sources, whether they exist yet or not."""
+def binaries(cache: Path, minor: str = "") -> Binaries:
+    """The cache entries of the current sources, whether they exist yet or not. `minor`: of Kubernetes; empty: the one
+    that `kubernetes_minor` says."""
     pause = cache / f"pause-{key_of(contents(SOURCES, ['pause.c', 'oci.py']))}"
-    return Binaries(KUBE.entry(cache), RUNTIME.entry(cache), HELM.entry(cache), pause)
+    kube = kube_component(minor or kubernetes_minor())
+    return Binaries(kube.entry(cache), RUNTIME.entry(cache), HELM.entry(cache), pause)
 
 
 def build(cache: Path) -> Binaries:
     """Builds the missing components. Raises LocalClusterError with the end of the log of one that fails."""
-    programs = binaries(cache)
+    minor = kubernetes_minor()
+    programs = binaries(cache, minor)
     build_once(programs.pause, _build_pause)
-    for component in (RUNTIME, KUBE, HELM):
+    for component in (RUNTIME, kube_component(minor), HELM):
         build_component(component, cache)
     return programs
 
@@ -250,10 +283,15 @@ def _build_go(component: Component, directory: Path, cache: Path) -> None:
     source = SOURCES / component.name
     base = dict(os.environ, GOFLAGS="-mod=readonly -trimpath -buildvcs=false", GOTOOLCHAIN="local")
     run_long(
-        f"download of sources for {component.name}", [go, "mod", "download"], log, limit_s=1800, env=base, cwd=source
+        f"download of sources for {component.name}",
+        [go, "mod", "download", *component.modfile],
+        log,
+        limit_s=1800,
+        env=base,
+        cwd=source,
     )
     for step in component.builds:
-        argv = [str(go), "build", *step.flags, "-o", f"{directory}/", *step.packages]
+        argv = [str(go), "build", *component.modfile, *step.flags, "-o", f"{directory}/", *step.packages]
         run_long(f"build of {component.label}", argv, log, limit_s=5400, env=base | dict(step.env), cwd=source)
     for link in component.links:
         (directory / link).symlink_to(component.program)

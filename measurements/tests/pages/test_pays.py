@@ -9,6 +9,7 @@ import pytest
 from gpushare.kubectl.rules.trial.cases import TrialMode
 from localcluster.paths import REPOSITORY
 from measurements.gpu.programs import pays
+from measurements.gpu.programs.compare import PARTS
 from measurements.gpu.programs.pays import HostFigures
 from tests.page_tables import filled
 
@@ -59,6 +60,13 @@ def test_copies_are_held_against_a_batching_process_of_their_own_gpu() -> None:
     hosts = [HostFigures(8, gpu, 1, 2.0, None, 0.5, None, rate) for gpu, rate in (("a", 300.0), ("b", 90.0))]
     assert pays.batched_cell(hosts, {"a": 600.0, "c": 1.0}) == "0.5 (1 GPU, 1 run)"
     assert pays.batched_cell(hosts, {}) == "not measured"
+
+
+def test_what_nobody_measured_has_a_command() -> None:
+    lines = re.findall(r"compare out/\d .* --parts (.+)", (REPOSITORY / "measurements/README.md").read_text())
+    asked = {part for line in lines for part in line.split()}
+    missing = {row.part for row in pays.CLASSES if not pays.host_figures(row.part)}
+    assert {*missing, *(row.batched for row in pays.CLASSES if row.batched)} <= asked <= {part.name for part in PARTS}
 
 
 def row(table: str, title: str) -> list[str]:

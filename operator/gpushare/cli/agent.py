@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=ComputeModePolicy,
         choices=tuple(ComputeModePolicy),
         default=ComputeModePolicy.MANAGE,
-        help="Manage (default): the agent sets shared GPUs to EXCLUSIVE_PROCESS; Leave: it sets no compute mode",
+        help="Manage (default): the agent sets shared GPUs to EXCLUSIVE_PROCESS (untested on hardware); "
+        "Leave: it sets no compute mode",
     )
     parser.add_argument("--driver-root", default="/", help="directory of the NVIDIA driver on the host; default: /")
     parser.add_argument(

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
@@ -79,6 +81,13 @@ class ApiReader:
         self._parsing = threading.Lock()
         self.date = ""
         """When the latest answer was given, by the API server's clock, as HTTP writes it; empty: it did not say."""
+
+    def time(self) -> datetime:
+        """The moment of the latest answer, by the API server's clock; by ours where it has not said."""
+        try:
+            return parsedate_to_datetime(self.date)
+        except ValueError:
+            return datetime.now(UTC)
 
     def get(self, path: str, query: Mapping[str, str] | None = None, most: int = MOST_OBJECT_BYTES) -> bytes:
         return self._body("GET", path, query, most=most)

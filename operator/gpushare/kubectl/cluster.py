@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,11 +79,9 @@ class Cluster:
         return self._ask(asked)
 
     def time(self) -> datetime:
-        """The moment of the latest answer, by the API server's clock; by ours where it has not said."""
-        try:
-            return parsedate_to_datetime(self._api.date)
-        except (AttributeError, ValueError):
-            return datetime.now(UTC)
+        """The moment of the latest answer, as `ApiReader.time`; by our clock where nothing was asked."""
+        api: ApiReader | None = getattr(self, "_api", None)
+        return api.time() if api is not None else datetime.now(UTC)
 
     def read(self, path: str) -> Future[Object]:
         return self._ask(lambda api: api.read(path))

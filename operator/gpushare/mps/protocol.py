@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from gpushare.messages.wording import count_of
 from gpushare.mps.control import PROGRAM, ControlError, daemon_environment, run_program
 from gpushare.nvml.types import NvmlError
 
@@ -49,7 +50,7 @@ def choose(
     if setting is ProtocolSetting.V2:
         return ProtocolChoice(MpsProtocol.V2)
     if failures >= MOST_FAILURES:
-        return _v2(f"{failures} daemons in a row have ended")
+        return _v2(f"{count_of(failures, 'daemon')} in a row ended")
     try:
         version = driver_version()
     except NvmlError as error:

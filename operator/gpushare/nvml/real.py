@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from gpushare.api.compute_mode import ComputeMode
+from gpushare.messages.wording import count_of
 from gpushare.nvml.types import GpuInfo, GpuList, GpuLostError, GpuProcess, GpuProcesses, NvmlError, Xid
 from gpushare.process.bounded_read import read_text
 
@@ -215,7 +216,7 @@ class PynvmlNvml:
             answer = self._ask_or(None, getattr(self._lib, name + version), handle)
             if answer is not None:
                 if len(answer) > MAX_PROCESSES:
-                    raise NvmlError(f"{name} lists {len(answer)} processes, more than {MAX_PROCESSES}")
+                    raise NvmlError(f"{name} lists {count_of(len(answer), 'process')}, more than {MAX_PROCESSES}")
                 return list(answer)
         return []
 

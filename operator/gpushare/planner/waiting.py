@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from gpushare.api.gpunode import Assignment
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.timestamps import parse_timestamp
+from gpushare.messages.wording import count_of
 from gpushare.planner.gpu_record import GpuRecord
 from gpushare.planner.model import Jumps
 
@@ -51,5 +52,5 @@ def awaited_users(records: Iterable[GpuRecord]) -> str:
 def _to_end(pods: Collection[str], containers: int, field: str) -> str:
     if not pods:
         return f"{'its container' if containers == 1 else 'their containers'} to end"
-    counted, them = ("1 pod", "it") if len(pods) == 1 else (f"{len(pods)} pods", "them")
-    return f"{counted} to end (GpuNode.status.{field} names {them})"
+    them = "it" if len(pods) == 1 else "them"
+    return f"{count_of(len(pods), 'pod')} to end (GpuNode.status.{field} names {them})"

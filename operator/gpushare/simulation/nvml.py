@@ -94,7 +94,7 @@ class SimulatedNvml:
             )
             for gpu in answer["gpus"]
         ]
-        return GpuList(infos)
+        return GpuList(infos, answer.get("unreadable", []))
 
     def compute_mode(self, uuid: str) -> ComputeMode:
         return ComputeMode(self._driver.ask("compute_mode", uuid=uuid)["mode"])

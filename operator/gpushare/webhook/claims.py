@@ -16,6 +16,7 @@ from gpushare.api import names
 from gpushare.api.gpushare import GpuShare, Size
 from gpushare.api.quantity import LEAST_MEMORY_MIB, MIB, format_mib, parse_quantity
 from gpushare.grant.model import context_need_mib, contexts_take
+from gpushare.messages.wording import count_of
 from gpushare.webhook.refusals import share_problems, suggestion
 from gpushare.webhook.review import (
     AdmissionData,
@@ -129,8 +130,8 @@ def _number_problems(prefix: str, spec: dict[str, Any]) -> Iterator[str]:
     requests = listed(mapped(spec, "devices"), "requests")
     if len(requests) > 1:
         yield (
-            f"{prefix}.devices.requests: {len(requests)} requests: a claim of gpushare's classes has exactly one, since"
-            " a client reaches one part of one GPU; write a claim for each container"
+            f"{prefix}.devices.requests: {count_of(len(requests), 'request')}: a claim of gpushare's classes has "
+            "exactly one, since a client reaches one part of one GPU; write a claim for each container"
         )
     for index, request in enumerate(requests):
         if request.get("firstAvailable"):

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from gpushare.api.gpushare import GpuShare
+from gpushare.messages.wording import count_of
 
 MOST_PROBLEMS = 20
 """So many lines fit on a screen. Further problems are not looked for."""
@@ -86,7 +87,7 @@ class Denied:
             return self.problems[0]
         lines = [f"- {problem}" for problem in self.problems[:MOST_PROBLEMS]]
         if len(self.problems) <= MOST_PROBLEMS:
-            return "\n".join([f"{len(self.problems)} problems:", *lines])
+            return "\n".join([f"{count_of(len(self.problems), 'problem')}:", *lines])
         return "\n".join([f"more than {MOST_PROBLEMS} problems:", *lines, "- and more"])
 
 

@@ -15,6 +15,7 @@ from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.api.meta import LabelSelector
 from gpushare.api.quantity import MIB, format_mib, parse_memory
 from gpushare.grant.model import context_need_mib, contexts_take
+from gpushare.messages.wording import count_of
 from gpushare.webhook.review import Admitted, Answer, Problems, Reason, listed, mapped, quoted, shown
 
 _CEILING_BEFORE_590 = 48
@@ -143,7 +144,7 @@ def _warnings(share: GpuShare, own_mib: int) -> Iterator[str]:
     memory, largest_mib = share.clients.memory, own_mib or _LARGEST_GPU_MIB
     clients = 1 if share.by_claims else share.clients.per_gpu
     if not memory.overcommit and clients * share.memory_default_mib + CONTEXT_RESERVE_MIB > largest_mib:
-        product = "" if share.by_claims else f" for each of {clients} clients"
+        product = "" if share.by_claims else f" for each of {count_of(clients, 'client')}"
         what = (
             "no GPU of this share fits any more: all leave it, no further pod gets a part of one, and clients that run"
             " go on until they end; lower it, lower perGpu, or set memory.overcommit"
@@ -162,13 +163,13 @@ def _warnings(share: GpuShare, own_mib: int) -> Iterator[str]:
     if share.may_starve:
         yield (
             f"spec.clients.threads.default: {quoted(share.clients.threads.default)} for each of"
-            f" {share.clients.per_gpu} clients of a GPU: one with large kernels can keep all others waiting for"
-            " seconds; lower it, or let clients have classes (spec.clients.classes)"
+            f" {count_of(share.clients.per_gpu, 'client')} of a GPU: one with large kernels can keep all others waiting"
+            " for seconds; lower it, or let clients have classes (spec.clients.classes)"
         )
     if share.contexts_per_gpu > _CEILING_BEFORE_590:
         yield (
-            f"spec.clients.perGpu: {share.contexts_per_gpu} contexts on a GPU need driver 590 or newer;"
-            " GPUs of older drivers are not taken"
+            f"spec.clients.perGpu: driver 590 or newer is needed for {count_of(share.contexts_per_gpu, 'context')} on "
+            "a GPU; GPUs of older drivers are not taken"
         )
 
 
@@ -187,7 +188,7 @@ def _limits_warnings(share: GpuShare, largest_mib: int) -> Iterator[str]:
     together = share.full_gpu_limits_mib
     if together > limits.overcommit_percent * largest_mib // 100:
         yield (
-            f"{field}.max: {quoted(limits.max)} for each of {share.clients.per_gpu} clients is more than"
+            f"{field}.max: {quoted(limits.max)} for each of {count_of(share.clients.per_gpu, 'client')} is more than"
             f" {limits.overcommit_percent} percent of the {format_mib(largest_mib)} of a GPU"
             f" ({field}.overcommitPercent); GPUs that have less memory are not taken"
         )

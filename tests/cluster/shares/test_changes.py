@@ -8,17 +8,23 @@ from typing import Any
 import pytest
 
 from localcluster.kubectl import Object
-from localcluster.stack import install
 from tests.cluster.harness import NODE, Harness, Share, Tenant, condition, wait_until
 
 OPERATOR = "deployment/gpushare-operator"
+CPU_LIMIT = "GPUSHARE_MPS_CPU_LIMIT"
 POLICY = "gpushare-operator-daemonsets"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _as_installed(harness: Harness) -> Iterator[None]:
     yield
-    install(harness.stack)
+    set_operator(harness, f"{CPU_LIMIT}-")  # the chart's default is none
+
+
+def set_operator(harness: Harness, *variables: str) -> None:
+    """What the chart does with other values, for the operator alone. Waits until it runs with them."""
+    harness.system("set", "env", OPERATOR, *variables)
+    harness.system("rollout", "status", OPERATOR, "--timeout=60s", seconds=70)
 
 
 def mps_pod(harness: Harness, share: Share) -> Object | None:
@@ -32,10 +38,10 @@ def uid(harness: Harness, share: Share) -> str:
 
 
 def change_cpu_limit(harness: Harness, share: Share) -> str:
-    """Installs with another CPU limit for MPS pods than the share's has, whatever an earlier test set. Returns it."""
+    """Sets another CPU limit for MPS pods than the share's has, whatever an earlier test set. Returns it."""
     old = (mps_pod(harness, share) or {})["spec"]["containers"][0]["resources"]["limits"].get("cpu")
     new = "3" if old == "2" else "2"
-    install(harness.stack, f"--set=mps.resources.cpuLimit={new}")
+    set_operator(harness, f"{CPU_LIMIT}={new}")
     return new
 
 
@@ -130,8 +136,7 @@ def image_of_mps_pods(harness: Harness, image: str) -> Iterator[None]:
 
 def name_image(harness: Harness, old: str, new: str) -> None:
     pin(harness, old, new)
-    harness.system("set", "env", OPERATOR, f"GPUSHARE_IMAGE={new}")
-    harness.system("rollout", "status", OPERATOR, "--timeout=60s", seconds=70)
+    set_operator(harness, f"GPUSHARE_IMAGE={new}")
 
 
 def pin(harness: Harness, old: str, new: str) -> None:

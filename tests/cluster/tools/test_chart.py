@@ -217,21 +217,26 @@ def objects(harness: Harness) -> set[tuple[str, str, str]]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("installed")
-def test_an_uninstallation_deletes_shares_later_or_waits_for_their_clients(fresh: Harness) -> None:
-    """A share that is left as after `helm uninstall --no-hooks`, with operator and agent gone while it is deleted, goes
-    with the next installation. With `uninstall.shares: Delete` the next uninstallation waits for clients."""
+def test_a_share_left_by_an_uninstallation_goes_with_the_next_installation(fresh: Harness) -> None:
+    """It is left as after `helm uninstall --no-hooks`, with operator and agent gone while it is deleted."""
     with fresh.share("stranded", per_node=1) as share:
         fresh.kubectl.delete("validatingadmissionpolicybinding", "gpushare-uninstall")  # which would refuse it
         uninstall(fresh, "--no-hooks")
         share.delete(wait=False)
         assert fresh.gpu_dirs(), "nobody is there to give the GPU back"
         assert "gpushare.dev/drain" in share.get()["metadata"]["finalizers"]
-        install(fresh.stack, *DELETING)
+        install(fresh.stack)
         wait_until("the share is gone", lambda: not fresh.kubectl.find("gpushare", "stranded"), 90)
         assert fresh.gpu_dirs() == {}
         assert fresh.compute_modes() == {"Default"}
         wait_until("its MPS pod has ended", lambda: not mps_uids(fresh))
+
+
+def test_an_uninstallation_that_deletes_shares_waits_for_their_clients(fresh: Harness) -> None:
+    install(fresh.stack, *DELETING)
+    remove_shares(fresh)
     with fresh.share("chosen", per_node=1) as share, fresh.namespace() as tenant:
         (name,) = tenant.neighbours("chosen", 1)
         with pytest.raises(CommandError, match="waiting for 1 pod to end"):

@@ -133,7 +133,7 @@ def test_why_counts_pods_rather_than_what_was_reported_of_them(harness: Harness)
         wait_until("four are placed", lambda: sum("nodeName" in pod["spec"] for pod in tenant.pods()) == 4)
         last = next(pod["metadata"]["name"] for pod in tenant.pods() if "nodeName" not in pod["spec"])
         answer = why(harness, tenant, last, "it waits for a slot")
-        assert answer["sentence"] == "it waits for a slot of share burst: all 4 are held, on 1 GPUs"
+        assert answer["sentence"] == "it waits for a slot of share burst: all 4 are held, on 1 GPU"
 
 
 def test_status_says_that_no_operator_leads_and_agrees_with_itself(harness: Harness) -> None:

@@ -104,7 +104,7 @@ def test_the_page_follows_share_client_and_waiting_pod(harness: Harness) -> None
         assert page.rows["share/shown"]["slots"] == 1
 
         tenant.start(tenant.pod("late", "shown"))
-        held = "it waits for a slot of share shown: all 1 are held"
+        held = "it waits for a slot of share shown: its only one is held"
         wait_until(
             "the pod waits, and why",
             lambda: page.ask().get(f"pod/{tenant.name}/late", {"sentence": ""})["sentence"].startswith(held),

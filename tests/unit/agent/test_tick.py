@@ -39,7 +39,7 @@ async def test_a_container_with_a_slot_beyond_the_share_waits_for_room(node: Fak
     not_ready = node.kubelet.not_ready
     await node.kubelet.allocate("GPU-0::3")
     why = not_ready(["GPU-0::3"])
-    assert "3 containers that have started hold slots of GpuShare a, which has 2 on each GPU now" in why
+    assert "3 slots of GpuShare a are held by containers that have started, and it has 2 on each GPU now" in why
     assert not_ready(["GPU-0::0"]) is None
     node.kubelet.holders -= {("gpushare.dev/a", "GPU-0::0"), ("gpushare.dev/a", "GPU-0::1")}
     await node.read()

@@ -10,7 +10,7 @@ import pytest
 from gpushare.kubectl import main as program
 from gpushare.kubectl.wrong import WrongInputError, require, unknown
 from tests.unit.kubectl import stand_in
-from tests.unit.kubectl.cluster_objects import event
+from tests.unit.kubectl.cluster_objects import event, pod
 
 HEAVY = ("aiohttp", "kubernetes", "kopf", "grpclib", "rich", "prometheus_client", "yaml", "asyncio")
 
@@ -109,8 +109,8 @@ MISSING = {"kind": "Status", "reason": "NotFound", "message": "there is no such 
     ("workloads", "code", "says"),
     [
         ((200, {"items": [QUEUED]}), 1, 'Kueue holds it in LocalQueue "gpus": 1 more needed'),
-        ((404, MISSING), 2, 'in namespace ml: pod "train" not found'),
-        ((403, MISSING | {"reason": "Forbidden"}), 2, 'in namespace ml: pod "train" not found'),
+        ((404, MISSING), 2, '"train" not found; there is none'),
+        ((403, MISSING | {"reason": "Forbidden"}), 2, '"train" not found; there is none'),
     ],
     ids=["held", "no-kueue", "no-right"],
 )
@@ -120,6 +120,37 @@ def test_a_job_without_a_pod_is_looked_for_in_kueues_queues(
     path = "GET /apis/kueue.x-k8s.io/v1beta2/namespaces/ml/workloads"
     done = plugin(*command, **stand_in.on_path(stand_in.make(tmp_path, {path: workloads})))
     assert done.returncode == code
+    assert says in done.stdout + done.stderr
+
+
+POD_OF = [
+    ("serve", "", ""), ("serve-5d4f7b9c8d-x2k4p", "ReplicaSet", "serve-5d4f7b9c8d"), ("train-x7k2p", "Job", "train"),
+    ("night-29384710-x2k4p", "Job", "night-29384710"),
+]  # fmt: skip
+"""Pods by name, kind and name of their owners; one has the name of a Deployment."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("serve", "ml/serve: "),
+        ("pod/serve", "ml/serve: "),
+        ("deployment/serve", "ml/serve-5d4f7b9c8d-x2k4p: "),
+        ("deploy.apps/serve", "ml/serve-5d4f7b9c8d-x2k4p: "),
+        ("job/train", "ml/train-x7k2p: "),
+        ("trainjob/train", "ml/train-x7k2p: "),
+        ("cronjob/night", "ml/night-29384710-x2k4p: "),
+        ("sts/serve", 'in namespace ml: sts "serve" not found; there is none'),
+        ("deployment/serv", 'in namespace ml: deployment "serv" not found; did you mean "serve"?'),
+        ("deployment/train", 'in namespace ml: deployment "train" not found; there are serve'),
+    ],
+)
+def test_what_makes_pods_is_looked_for_by_its_kind_and_named_by_it(tmp_path: Path, asked: str, says: str) -> None:
+    pods = [pod(name) for name, _, _ in POD_OF]
+    for listed, (_, kind, owner) in zip(pods, POD_OF, strict=True):
+        listed["metadata"]["ownerReferences"] = [{"kind": kind, "name": owner, "controller": True}] if kind else []
+    answers = {"GET /api/v1/namespaces/ml/pods": (200, {"items": pods})}
+    done = plugin("why", asked, **stand_in.on_path(stand_in.make(tmp_path, answers)))
     assert says in done.stdout + done.stderr
 
 

@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 
 from localcluster.demo.__main__ import users_cluster
+from localcluster.demo.run import agent_events
 from localcluster.errors import LocalClusterError
-from localcluster.stack import own
+from localcluster.images.buildah import TARGETS
+from localcluster.images.publish import Published, next_steps
+from localcluster.kubectl import Object
+from localcluster.stack import image_values, own
 
+DIGEST = "sha256:" + "0f" * 32
 GOOD = "registry.example.com:5000/team/gpushare/operator:0.1.0"
 
 
@@ -30,6 +35,42 @@ def test_an_image_that_is_missing_or_has_no_tag_is_named(operator: str | None, w
 def test_images_with_a_tag_pass_and_the_cluster_is_asked() -> None:
     with pytest.raises(LocalClusterError, match="kubectl is not installed"):
         own({"OPERATOR_IMAGE": GOOD, "WORKLOAD_IMAGE": "localhost/workload:1", "PATH": "/nowhere"})
+
+
+def test_an_image_as_it_is_printed_after_a_push_is_taken_by_the_demo() -> None:
+    pushed = {target: Published(f"registry.example.com/gpushare/{target}", "0.1.0", DIGEST) for target in TARGETS}
+    printed = next(line for line in next_steps(pushed, "") if line.startswith("sed"))
+    workload = printed.split("|")[2]
+    assert workload.endswith(f":0.1.0@{DIGEST}")
+    with pytest.raises(LocalClusterError, match="kubectl is not installed"):
+        own({"OPERATOR_IMAGE": f"{GOOD}@{DIGEST}", "WORKLOAD_IMAGE": workload, "PATH": "/nowhere"})
+
+
+@pytest.mark.parametrize(("image", "digest"), [(GOOD, ""), (f"{GOOD}@{DIGEST}", DIGEST)])
+def test_a_digest_of_before_does_not_stay_and_a_given_one_counts(image: str, digest: str) -> None:
+    assert image_values(image) == [
+        "--set=image.repository=registry.example.com:5000/team/gpushare/operator",
+        "--set-string=image.tag=0.1.0",
+        f"--set=image.digest={digest}",
+    ]
+
+
+def test_the_demo_tells_the_agents_events_in_the_order_in_which_they_came() -> None:
+    def event(reason: str, at: str, by: str = "gpushare-agent", created: str = "2026-11-28T10:00:00Z") -> Object:
+        moment = {"eventTime": at} if at else {"eventTime": None}
+        return {
+            "metadata": {"creationTimestamp": created}, "reason": reason, "message": reason.lower(),
+            "reportingComponent": by, **moment,
+        }  # fmt: skip
+
+    listed = [
+        event("ClientTerminated", "2026-11-28T10:00:04.500000Z"),
+        event("Killing", "2026-11-28T10:00:01.000000Z", by="kubelet"),
+        event("GpuPartGranted", "", created="2026-11-28T10:00:02Z"),
+        event("Departing", "2026-11-28T10:00:03.000000Z"),
+    ]
+    reasons = ["GpuPartGranted", "Departing", "ClientTerminated"]
+    assert agent_events(listed) == [{"reason": reason, "message": reason.lower()} for reason in reasons]
 
 
 @pytest.mark.parametrize(("has_shares", "exists"), [("yes", "yes"), ("yes", ""), ("", "")])

@@ -28,6 +28,20 @@ def test_the_oldest_share_wins_and_the_loser_names_it(make: Any) -> None:
     assert group.message in make.told(decided, "young")["Ready"].message
 
 
+def test_of_a_share_that_gives_one_gpu_back_the_next_share_names_that_one(make: Any) -> None:
+    old = make.share("old", age=9, gpus={"perNode": 1})
+    node = make.node(
+        assignments=[make.assigned("old", 0), make.assigned("old", 1)],
+        daemons=[make.daemon("old", 0), make.daemon("old", 1)],
+        held={(0, "old"): [0, 3], (1, "old"): [1]},
+    )
+    decided = make.plan(old, make.share("young", age=1), node)
+    assert decided.assignments["n1"] == (make.assigned("old", 0), make.assigned("old", 1, draining=True))
+    (group,) = decided.reports["young"].counts.unavailable
+    assert (group.reason, group.count) == ("HeldByShare", 2)
+    assert group.message == 'GPU GPU-n1-1 of node n1 is free once GpuShare "old" has given it back'
+
+
 def test_of_equal_age_the_first_by_name_wins(make: Any) -> None:
     assert make.plan(make.share("b"), make.share("a"), make.node(gpus=1)).assignments["n1"] == (make.assigned("a"),)
 

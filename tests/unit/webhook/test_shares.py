@@ -116,7 +116,8 @@ def test_a_ceiling_that_has_no_effect_warns() -> None:
 def test_more_contexts_than_older_drivers_take_warn() -> None:
     assert validate_share(spec(clients={"perGpu": 49, "memory": {"default": "1Gi"}}), None) == Admitted(
         warnings=(
-            "spec.clients.perGpu: 49 contexts on a GPU need driver 590 or newer; GPUs of older drivers are not taken",
+            "spec.clients.perGpu: driver 590 or newer is needed for 49 contexts on a GPU; GPUs of older drivers "
+            "are not taken",
         )
     )
 

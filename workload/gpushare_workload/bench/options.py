@@ -61,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--exclusive",
         action="store_true",
-        help="with --own-daemon: set the compute mode to EXCLUSIVE_PROCESS while the daemon runs (needs root)",
+        help="with --own-daemon: set the compute mode to EXCLUSIVE_PROCESS while the daemon runs (needs root; untested "
+        "on hardware)",
     )
     where.add_argument("--pods", type=int, default=1, metavar="N", help="this is one of N pods that run it together")
     where.add_argument("--pod", type=int, metavar="I", help="the number of this pod (default: $JOB_COMPLETION_INDEX)")

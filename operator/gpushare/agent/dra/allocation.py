@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gpushare.api import names
 from gpushare.api.quantity import MIB, parse_quantity
 from gpushare.kube.client import Object
+from gpushare.messages.wording import count_of
 
 
 class ClaimRefused(Exception):
@@ -62,7 +63,9 @@ def allocation(claim: Object, uid: str, node: str) -> Allocation:
     if not parts:
         raise ClaimRefused(f"{whole} has no device of driver {names.DRA_DRIVER}")
     if len(parts) > 1 and not for_slots:
-        raise ClaimRefused(f"{whole} has {len(parts)} parts of GPUs: a client reaches one; write a claim for each")
+        raise ClaimRefused(
+            f"{whole} has {count_of(len(parts), 'part')} of GPUs: a client reaches one; write a claim for each"
+        )
     if len({part.request for part in parts}) < len(parts):
         raise ClaimRefused(f"{whole} has several parts for one request: a client reaches one GPU; write a count of 1")
     pod_name, pod_uid = _pod(whole, status)

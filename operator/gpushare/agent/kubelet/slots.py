@@ -25,6 +25,7 @@ from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare, Placement
+from gpushare.messages.wording import are, count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,9 @@ class SlotDevices:
             others = waits_for(unstarted, self._sources.held(self._share, uuid), per_gpu)
             if others is not None:
                 return (
-                    f"GPU {uuid}: {others} containers that have started hold slots of GpuShare {self._share}, which "
-                    f"has {per_gpu} on each GPU now; waiting until enough of them have ended"
+                    f"GPU {uuid}: {count_of(others, 'slot')} of GpuShare {self._share} {are(others)} held by "
+                    f"containers that have started, and it has {per_gpu} on each GPU now; waiting until enough of "
+                    "them have ended"
                 )
             unstarted.discard(slot)
         return None
@@ -128,7 +130,7 @@ class SlotDevices:
     def _slot(self, device_ids: Sequence[str]) -> tuple[Uuid, int]:
         if len(device_ids) != 1:
             raise LookupError(
-                f"a container asked for {len(device_ids)} slots of {names.slot_resource(self._share)}: "
+                f"a container asked for {count_of(len(device_ids), 'slot')} of {names.slot_resource(self._share)}: "
                 "write a limit of 1, since one CUDA process reaches one GPU through one MPS daemon"
             )
         try:

@@ -132,9 +132,11 @@ def sees_class_library(pid: int, proc: Path) -> bool:
         return False
 
 
-def lacking_class_library(silent: Iterable[processes.Identity], proc: Path) -> frozenset[processes.Identity]:
+def lacking_class_library(
+    silent: Iterable[processes.Identity], proc: Path, seconds: float = CONTAINER_SECONDS
+) -> frozenset[processes.Identity]:
     """Those of which it is not known that they see it; all of them share the time of one container. Blocks."""
-    with reading_until(time.monotonic() + CONTAINER_SECONDS):
+    with reading_until(time.monotonic() + seconds):
         return frozenset(process for process in silent if not sees_class_library(process[0], proc))
 
 

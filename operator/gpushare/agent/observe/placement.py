@@ -65,12 +65,12 @@ def _events(
         return
     grant, others = granted.grant, count[part.uuid] - 1
     processes = count_of(grant.processes, "process")
-    beside = {0: "no other container has a part of that GPU now", 1: "1 other container has a part of that GPU now"}
+    beside = "no other container" if others == 0 else count_of(others, "other container")
     most = f" ({format_mib(grant.limit_mib)} at most)" if grant.burst_mib else ""
     note = (
         f"Container {name} got {grant.threads}% of the SMs, {format_mib(grant.memory_mib)} of memory{most} and"
         f" {processes} on GPU {part.uuid}, by GpuShare {part.share}; "
-        + beside.get(others, f"{others} other containers have parts of that GPU now")
+        f"{beside} {'has a part' if others < 2 else 'have parts'} of that GPU now"
     )
     # The number of neighbours moves; the start is what makes the event another one.
     yield Event(

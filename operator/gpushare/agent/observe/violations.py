@@ -37,7 +37,7 @@ from gpushare.api.gpunode import MAX_FINDINGS, Finding, ShareName, Uuid
 from gpushare.api.timestamps import format_timestamp
 from gpushare.grant.model import Grant
 from gpushare.messages.log_on_change import LogOnChange
-from gpushare.messages.wording import count_of
+from gpushare.messages.wording import are, count_of
 from gpushare.nvml.types import TOLERANCE_MIB
 
 LOG = logging.getLogger(__name__)
@@ -123,16 +123,18 @@ def message(violation: Violation) -> str:
             together = count_of(len(usage.processes), "process") + (" together" if len(usage.processes) != 1 else "")
             return f"{who} uses {violation.observed} MiB on {gpu} ({together}), its grant is {violation.granted} MiB"
         case EventReason.TOO_MANY_PROCESSES:
-            return f"{who} has {violation.observed} CUDA processes on {gpu}, its grant is {violation.granted}"
+            return (
+                f"{who} has {count_of(violation.observed, 'CUDA process')} on {gpu}, its grant is {violation.granted}"
+            )
         case EventReason.TOO_MANY_CONTEXTS:
             return (
-                f"{who} has {violation.observed} CUDA contexts on {gpu}, and may have {violation.granted}, so that "
-                "others have room for theirs"
+                f"{who} has {count_of(violation.observed, 'CUDA context')} on {gpu}, and may have "
+                f"{violation.granted}, so that others have room for theirs"
             )
         case EventReason.NEVER_ATTACHED:
             return (
-                f"{count_of(violation.observed, 'process')} of {who} are MPS clients on {gpu} and never attached: "
-                "another process let them in"
+                f"{count_of(violation.observed, 'process')} of {who} {are(violation.observed)} listed by the MPS "
+                f"server of {gpu} and never attached: another process let them in"
             )
         case EventReason.CLASS_NOT_TAKEN:
             return (

@@ -57,8 +57,8 @@ def validate_listing(
     for resource in sorted(running):
         if listed.get(resource, 0) < running[resource]:
             return (
-                f"the kubelet lists {resource} of {listed.get(resource, 0)} containers, but {running[resource]} of "
-                "this node that ask for it run: keeping the last reading until it lists them"
+                f"the kubelet lists {resource} of {count_of(listed.get(resource, 0), 'container')}, but "
+                f"{running[resource]} of this node that ask for it run: keeping the last reading until it lists them"
             )
     return None
 

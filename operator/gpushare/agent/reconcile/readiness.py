@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from gpushare.agent.gpus.view import GpuView
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
+from gpushare.messages.wording import are, count_of
 from gpushare.mps.wire import FRESH_SECONDS, BrokerState, DaemonState, DesiredDaemon, is_fresh
 
 
@@ -63,8 +64,8 @@ def with_room(readiness: Readiness, contexts: int, ceiling: int, processes: int,
         return readiness
     return Readiness(
         DaemonReason.CLIENT_TABLE_FULL,
-        f"{contexts} of {ceiling} client contexts are taken and a client may need {processes}: running clients go on, "
-        "free slots are offered again once there is room",
+        f"{contexts} of {count_of(ceiling, 'client context')} {are(contexts)} taken and a client may need {processes}: "
+        "running clients go on, free slots are offered again once there is room",
     )
 
 

@@ -330,7 +330,8 @@ def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
     views = sorted((facts.views[uuid] for uuid in shared & facts.views.keys()), key=lambda view: view.info.uuid)
     open_gpus = [
         f"GPU {view.info.uuid} is in compute mode {view.mode.value}, which the agent leaves alone: processes can use "
-        f"it past MPS and every limit; `nvidia-smi -i {view.info.uuid} -c EXCLUSIVE_PROCESS` refuses them"
+        f"it past MPS and every limit; `nvidia-smi -i {view.info.uuid} -c EXCLUSIVE_PROCESS` is to refuse them "
+        "(untested on hardware)"
         for view in views
         if not view.lost and view.mode is not ComputeMode.EXCLUSIVE_PROCESS
     ]

@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from gpushare.kubectl.views.pods.why import WhyAnswer
 
 
+POD_OWNERS = {
+    **dict.fromkeys(("deployment", "deployments", "deploy", "replicaset", "replicasets", "rs"), "ReplicaSet"),
+    **dict.fromkeys(("statefulset", "statefulsets", "sts"), "StatefulSet"),
+    **dict.fromkeys(("daemonset", "daemonsets", "ds"), "DaemonSet"),
+    **dict.fromkeys(("job", "jobs", "cronjob", "cronjobs", "cj"), "Job"),
+}
+"""The kind of what owns the pods of an object, by its kind as kubectl takes it. Any owner may be of another kind."""
+MADE_THROUGH = ("deploy", "cronjob", "cj")
+"""How kinds begin whose ReplicaSet or Job, with a hash or a time at the end of its name, owns the pods."""
 PLACED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Selects the pods for which a node has room set aside."""
 
@@ -23,7 +32,7 @@ class AboutPod:
         """Asks at once for what needs no namespace. `name`: with or without a kind before a slash."""
         self._cluster = cluster
         self._shares, self._nodes = cluster.items(GPU_SHARES), cluster.items(GPU_NODES)
-        self.name = name.rpartition("/")[2]
+        self._written, _, self.name = name.rpartition("/")
         self.namespace = namespace() or "default"
         self._pods = cluster.items(PODS, self.namespace)
         self._claims = cluster.items(RESOURCE_CLAIMS, self.namespace)
@@ -40,9 +49,11 @@ class AboutPod:
         from gpushare.kubectl.views.pods.pod import PodFacts
         from gpushare.kubectl.views.pods.why import is_made_by, worst_first
 
-        pods = self._pods.result()
-        matching = [pod for pod in pods if pod["metadata"]["name"] == self.name] or worst_first(
-            pod for pod in pods if any(is_made_by(owner, self.name) for owner in _owners(pod))
+        pods, owned_by = self._pods.result(), self._owners_kind()
+        matching = [pod for pod in pods if not owned_by and pod["metadata"]["name"] == self.name] or worst_first(
+            pod
+            for pod in pods
+            if any(is_made_by(name, self.name) and owned_by in ("", kind) for kind, name in _owners(pod))
         )
         if not matching:
             return None
@@ -66,12 +77,29 @@ class AboutPod:
         failures, workloads = optional(self._failures) or (), optional(self._workloads) or ()
         answer = unmade(self.name, self.namespace, failures, workloads, optional(self._told) or ())
         if answer is None:
-            raise unknown(f"in namespace {self.namespace}: pod", self.name, self.known())
+            what, known = self._written or "pod", self.known()
+            raise unknown(f"in namespace {self.namespace}: {what}", self.name, known)
         return answer
 
     def known(self) -> list[str]:
-        return [pod["metadata"]["name"] for pod in self._pods.result()]
+        """The names of the pods; for another kind those of its objects that have pods."""
+        pods, kind = self._pods.result(), self._owners_kind()
+        if not kind:
+            return [pod["metadata"]["name"] for pod in pods]
+        owners = {name for pod in pods for owner, name in _owners(pod) if owner == kind}
+        if self._kind().startswith(MADE_THROUGH):
+            owners = {name.rpartition("-")[0] or name for name in owners}
+        return sorted(owners)
+
+    def _owners_kind(self) -> str:
+        """The kind of what owns the pods, where a kind other than Pod was written; empty: whatever has the name."""
+        return POD_OWNERS.get(self._kind(), "")
+
+    def _kind(self) -> str:
+        return self._written.lower().partition(".")[0]
 
 
-def _owners(pod: Object) -> list[str]:
-    return [str(owner.get("name")) for owner in pod["metadata"].get("ownerReferences") or () if owner.get("controller")]
+def _owners(pod: Object) -> list[tuple[str, str]]:
+    """Kind and name of the controller."""
+    owners = pod["metadata"].get("ownerReferences") or ()
+    return [(str(owner.get("kind")), str(owner.get("name"))) for owner in owners if owner.get("controller")]

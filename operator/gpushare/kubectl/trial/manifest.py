@@ -11,7 +11,7 @@ import yaml
 from gpushare.api import names
 from gpushare.kubectl.rules.trial.apply import WHOLE_GPU, is_gpu, with_slot
 from gpushare.kubectl.trial.pods import JOB_LABEL
-from gpushare.messages.wording import count_of
+from gpushare.messages.wording import are, count_of
 
 Object = dict[str, Any]
 
@@ -39,7 +39,8 @@ def read_template(text: str) -> Object:
     objects = [item for item in documents if isinstance(item, dict) and item.get("kind") in ("Job", "Pod")]
     if len(objects) != 1:
         raise ManifestError(
-            f"the file has {len(objects)} Jobs and Pods among {len(documents)} documents: give one with exactly one"
+            f"the file has {len(objects)} Jobs and Pods among {count_of(len(documents), 'document')}: give one with "
+            "exactly one"
         )
     item = objects[0]
     template = (item.get("spec") or {}).get("template") if item["kind"] == "Job" else item
@@ -70,8 +71,8 @@ def container_of(template: Object) -> str:
     with_gpu = [str(container["name"]) for container in containers if any(map(is_gpu, _resources(container)))]
     if len(with_gpu) != 1:
         raise ManifestError(
-            f"{len(with_gpu)} of {len(containers)} containers ask for a GPU: give one of them {WHOLE_GPU}: 1 or a "
-            "slot, so that the trial knows whose figures to read"
+            f"{len(with_gpu)} of {count_of(len(containers), 'container')} ask for a GPU: give one of them "
+            f"{WHOLE_GPU}: 1 or a slot, so that the trial knows whose figures to read"
         )
     return with_gpu[0]
 
@@ -125,12 +126,13 @@ def obstacles(share: Object, copies: int) -> list[str]:
     ready = (status.get("gpus") or {}).get("ready", 0)
     if ready != 1:
         sentences.append(
-            f"GpuShare {name} has {ready} ready GPUs: copies run beside each other for certain only where it has one "
-            "(select one node, and set gpus.perNode: 1)"
+            f"GpuShare {name} has {count_of(ready, 'ready GPU')}: copies run beside each other for certain only where "
+            "it has one (select one node, and set gpus.perNode: 1)"
         )
     if used := (status.get("slots") or {}).get("used", 0):
         sentences.append(
-            f"{used} slots of GpuShare {name} are held: figures would be those of a GPU that others use too"
+            f"{count_of(used, 'slot')} of GpuShare {name} {are(used)} held: figures would be those of a GPU that "
+            "others use too"
         )
     slots = (spec.get("clients") or {}).get("perGpu", 0)
     if slots < copies:

@@ -33,6 +33,7 @@ from gpushare.kubectl.rules.trial.protect import RATE_VARIABLE
 from gpushare.kubectl.trial.manifest import LABEL, job_name, job_of
 from gpushare.kubectl.trial.pods import JOB_LABEL, CopyPod, read_log, tail_of
 from gpushare.kubectl.trial.usage import AGE_SECONDS, UsageReader, UsageSampler
+from gpushare.messages.wording import are, count_of
 
 Object = dict[str, Any]
 Windows = tuple[WindowFigures, ...]
@@ -258,7 +259,7 @@ class ClusterRunner:
                 if now - refused_at >= REFUSED_SECONDS:
                     raise CaseEnded(Ending.FAILED, refused)
             reasons = (f"{pod.who}: {pod.waits_for}" for pod in pods if pod.waits_for)
-            why = next(reasons, f"{len(pods)} of {case.total} pods exist")
+            why = next(reasons, f"there {are(len(pods))} {len(pods)} of {count_of(case.total, 'pod')}")
             if now - begin >= self._request.times.start:
                 raise CaseEnded(Ending.NO_ROOM, f"not all copies run after {self._request.times.start:g} s: {why}")
             if why != told and now - begin >= TELL_SECONDS:

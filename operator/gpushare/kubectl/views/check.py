@@ -24,6 +24,7 @@ from gpushare.kubectl.views.objects import is_true, read
 from gpushare.kubectl.views.pods.taints import TOLERATE, untolerated
 from gpushare.kubectl.views.pods.trouble import trouble
 from gpushare.kubectl.wrong import WrongInputError, unknown
+from gpushare.messages.wording import count_of
 from gpushare.planner.model import NodeView
 from gpushare.planner.startup import waits_for
 
@@ -135,8 +136,8 @@ def _shares(facts: Facts) -> Iterator[CheckResult]:
             (share,) = read(GpuShare, (listed,))
             if share.may_starve:
                 message = (
-                    f"each of {share.clients.per_gpu} clients of a GPU may have all its SMs, so one with large kernels "
-                    "can keep all others waiting for seconds"
+                    f"each of {count_of(share.clients.per_gpu, 'client')} of a GPU may have all its SMs, so one with "
+                    "large kernels can keep all others waiting for seconds"
                 )
                 hint = "lower clients.threads.default, or let best effort give way: clients.classes"
                 yield CheckResult(Level.WARN, name, message, hint)
@@ -150,7 +151,8 @@ def _refused_pods(part: str, facts: Facts) -> str:
         if _component(workload) == part and made < wanted:
             for failure in facts.failures:
                 if (failure.get("involvedObject") or {}).get("name") == name:
-                    return f"{wanted - made} of {wanted} pods of {name} cannot be made: {failure.get('message', '')}"
+                    message = failure.get("message", "")
+                    return f"{wanted - made} of {count_of(wanted, 'pod')} of {name} cannot be made: {message}"
     return ""
 
 
@@ -163,7 +165,7 @@ def _part(part: str, facts: Facts) -> CheckResult:
         return CheckResult(Level.FAIL, part, message, hint)
     unready = [pod for pod in own if not is_true(pod, "Ready")]
     level = Level.OK if not unready else Level.FAIL if len(unready) == len(own) else Level.WARN
-    message = f"{len(own) - len(unready)} of {len(own)} pods ready"
+    message = f"{len(own) - len(unready)} of {count_of(len(own), 'pod')} ready"
     cause = trouble(unready[0]) if unready else None
     if cause is None:
         return CheckResult(level, part, message)
@@ -284,6 +286,8 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None, tolerations: Sequen
     where = f"node {name}"
     if not is_true(node, "Ready"):
         yield CheckResult(Level.FAIL, where, "is not Ready")
+    if (node.get("spec") or {}).get("unschedulable"):
+        yield CheckResult(Level.WARN, where, "is cordoned: no pod is placed there", f"kubectl uncordon {name}")
     runtime = node.get("status", {}).get("nodeInfo", {}).get("containerRuntimeVersion", "")
     if runtime.startswith("containerd://") and _numbers(runtime) < OLDEST_CONTAINERD:
         yield CheckResult(Level.FAIL, where, f"{runtime}: containerd 1.7.2 or newer is needed")
@@ -344,8 +348,8 @@ def _fit(gpu_node: GpuNode | None) -> str:
     spoken = any(daemon.protocol == "V3" for daemon in state.daemons)
     unproven = "; MPS daemons speak v3, which is untested on hardware (mps.protocol: V2 ends that)" if spoken else ""
     return (
-        f"{len(state.gpus)} {simulated}GPUs, driver {state.driver_version}, {state.client_ceiling} MPS clients on each"
-        f"{unproven}"
+        f"{count_of(len(state.gpus), f'{simulated}GPU')}, driver {state.driver_version}, "
+        f"{count_of(state.client_ceiling, 'MPS client')} on each{unproven}"
     )
 
 

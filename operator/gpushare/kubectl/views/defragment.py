@@ -69,7 +69,7 @@ def _fixed(pods: Iterable[Object], slots: Slots) -> Iterator[tuple[str, str]]:
     for pod in pods:
         name, (kind, _) = full_name(pod), controller_of(pod)
         if gpus[name] > 1:
-            yield name, f"holds slots of {gpus[name]} GPUs"
+            yield name, f"holds slots of {count_of(gpus[name], 'GPU')}"
         elif kind == "DaemonSet":
             yield name, "belongs to a DaemonSet, which has one on each node"
         elif kind == "Job":

@@ -19,7 +19,7 @@ from gpushare.kubectl.views.pods.pod import PodFacts, findings, gpus, grants
 from gpushare.kubectl.views.pods.trouble import trouble
 from gpushare.kubectl.views.pods.why import why
 from gpushare.kubectl.views.status import BORROWERS, borrowers
-from gpushare.messages.wording import named
+from gpushare.messages.wording import count_of, named
 
 INDENT = 2
 MOST_NAMED = 3
@@ -84,7 +84,10 @@ def describe_share(
     if state.claims:
         rows.append(("Claims:       ", f"{state.claims.allocated} allocated, {state.claims.pending} pending"))
         rows += [("  pending:    ", f"{item.claim}: {item.message}") for item in state.claims.unplaced]
-    rows += [("Unavailable:  ", f"{item.count} GPUs, {item.reason}: {item.message}") for item in state.unavailable]
+    rows += [
+        ("Unavailable:  ", f"{count_of(item.count, 'GPU')}, {item.reason}: {item.message}")
+        for item in state.unavailable
+    ]
     return Report(
         {
             "share": share.wire(),
@@ -141,7 +144,7 @@ def describe_node(node: GpuNode, events: Iterable[Object], at: datetime) -> Repo
         ("Name:          ", node.name),
         ("Agent:         ", node.silence or f"reports, version {state.agent_version or 'unknown'}"),
         ("Driver:        ", f"{state.driver_version}, CUDA {state.cuda_version}"),
-        ("Clients:       ", f"{state.client_ceiling} MPS contexts on each GPU at most"),
+        ("Clients:       ", f"{count_of(state.client_ceiling, 'MPS context')} on each GPU at most"),
         ("Compute mode:  ", state.compute_mode_policy.value),
     ]
     protocols = sorted({daemon.protocol for daemon in state.daemons if daemon.protocol})

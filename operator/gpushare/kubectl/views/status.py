@@ -15,6 +15,7 @@ from gpushare.kubectl.output.table import cell_text
 from gpushare.kubectl.views.leases import OPERATOR_SILENT, operator_silence, with_silent_agents
 from gpushare.kubectl.views.objects import gpu_state, ready_condition
 from gpushare.kubectl.views.places import PLACES, places_rows
+from gpushare.messages.wording import count_of
 
 SHARES = (
     Column("SHARE"),
@@ -177,7 +178,7 @@ def _problems(
             is_said = group.message in told or any(text and text in group.message for *_, text in of_nodes)
             if group.reason in LAYOUTS or is_said:
                 continue
-            count = f"{group.count} GPUs, such as: " if group.count > 1 else ""
+            count = f"{count_of(group.count, 'GPU')}, such as: " if group.count > 1 else ""
             yield where, "", group.reason, count + group.message
         for waiting in share.status.claims.unplaced if share.status.claims else ():
             yield f"resourceclaim/{waiting.claim}", "", EventReason.CLAIM_PENDING, waiting.message

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
+from gpushare.messages.wording import count_of
 from gpushare.mps.attach_protocol import ProtocolError
 from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied
 from gpushare.mps.broker.clients import AttachedClients
@@ -44,10 +45,13 @@ def refusal(
     """Pure. Why the process may not attach. `attached`, `listed`: of its container."""
     others = (set(attached) | listed.keys()) - {peer}
     if len(others) >= grant.processes:
-        return RefusedAttach.TOO_MANY_PROCESSES, f"{len(others)} of {grant.processes} processes have attached"
+        return RefusedAttach.TOO_MANY_PROCESSES, f"{len(others)} of {count_of(grant.processes, 'process')} attached"
     contexts = sum(listed.values())
     if grant.contexts and contexts >= grant.contexts:
-        return RefusedAttach.TOO_MANY_CONTEXTS, f"its processes have {contexts} of {grant.contexts} CUDA contexts"
+        return (
+            RefusedAttach.TOO_MANY_CONTEXTS,
+            f"its processes have {contexts} of {count_of(grant.contexts, 'CUDA context')}",
+        )
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 
 from gpushare.api.meta import LabelSelector, Requirement, SelectorOperator
-from gpushare.messages.wording import first_names
+from gpushare.messages.wording import count_of, first_names
 from gpushare.planner.model import NodeView
 
 SHOWN = 3
@@ -67,7 +67,7 @@ def no_node(selector: LabelSelector, reporting: NodeIndex) -> str:
         ),
         *selector.match_expressions,
     ]
-    whole = f"spec.nodeSelector matches none of the {len(reporting.nodes)} nodes with GPUs"
+    whole = f"spec.nodeSelector matches none of {count_of(len(reporting.nodes), 'node')} with GPUs"
     for part in parts:
         alone = LabelSelector(match_expressions=[part])
         if not reporting.matching(alone):

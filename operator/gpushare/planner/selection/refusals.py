@@ -20,6 +20,7 @@ from gpushare.api.conditions import GpuReason
 from gpushare.api.gpunode import Gpu
 from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare
 from gpushare.api.quantity import format_mib
+from gpushare.messages.wording import count_of
 from gpushare.planner import driver_upgrade
 from gpushare.planner.model import NodeView
 
@@ -44,11 +45,13 @@ class Candidate(FoundGpu):
     """A GPU and a share that may take it.
 
     `holder`: the share that holds it, or got it earlier in this plan. `taken`: GPUs that the share has on this node.
+    `leaves`: the holder gives it back.
     """
 
     share: GpuShare
     holder: str | None = None
     taken: int = 0
+    leaves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +112,10 @@ def held_by_pods(found_gpu: FoundGpu) -> str | None:
     if not holders:
         return None
     pods = len({(holder.namespace, holder.pod) for holder in holders})
-    counted = "1 pod holds" if pods == 1 else f"{pods} pods hold"
     # Other tenants may read it in the status of a share: so it does not name the pods.
     return (
-        f"node {found_gpu.node.name}: {counted} {min(holder.resource for holder in holders)}: the GPUs are free once "
+        f"node {found_gpu.node.name}: {count_of(pods, 'pod')} {'holds' if pods == 1 else 'hold'} "
+        f"{min(holder.resource for holder in holders)}: the GPUs are free once "
         f"{'it has' if pods == 1 else 'they have'} ended (GpuNode.status.foreignHolders)"
     )
 
@@ -175,8 +178,8 @@ def client_ceiling(candidate: Candidate) -> str | None:
     if not ceiling or contexts <= ceiling:
         return None
     return (
-        f"perGpu {clients.per_gpu} × processes {clients.processes} = {contexts} MPS contexts, but the driver of node "
-        f"{candidate.node.name} takes {ceiling}: lower one of them"
+        f"perGpu {clients.per_gpu} × processes {clients.processes} = {count_of(contexts, 'MPS context')}, but the "
+        f"driver of node {candidate.node.name} takes {ceiling}: lower one of them"
     )
 
 
@@ -227,6 +230,8 @@ def _no_room_for_a_claim(candidate: Candidate) -> str | None:
 def held_by_share(candidate: Candidate) -> str | None:
     if candidate.holder is None or candidate.holder == candidate.share.name:
         return None
+    if candidate.leaves:
+        return f'{candidate} is free once GpuShare "{candidate.holder}" has given it back'
     return f'{candidate} belongs to GpuShare "{candidate.holder}"'
 
 

@@ -127,7 +127,8 @@ def _daemons_that_leave(summary: ShareSummary) -> RefusalVerdict:
             _worst(unready)
         )
         return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DAEMON_NOT_READY, message)
-    message = f"{count_of(len(busy), 'MPS daemon')} serve the clients that run, and take no others; {message}"
+    daemons = count_of(len(busy), "MPS daemon")
+    message = f"{daemons} {are(len(busy))} kept for the clients that run, and for no others; {message}"
     return _verdict(ConditionType.DAEMONS_READY, False, ShareReason.DRAINING, message)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from gpushare.api.conditions import ConditionType, ShareReason
 from gpushare.api.timestamps import format_timestamp
-from gpushare.messages.wording import are
+from gpushare.messages.wording import are, count_of
 from gpushare.planner.model import RefusalVerdict
 from gpushare.planner.rollout import NodeRollout, Step
 from gpushare.planner.status.share_summary import ShareSummary
@@ -31,7 +31,7 @@ def daemons_current(summary: ShareSummary) -> RefusalVerdict:
     under_way = [
         entry for entry in rollout.entries if entry.step in (Step.GOING, Step.COMING) or entry.node.name in begun
     ]
-    head = f"{len(outdated)} of {len(rollout.entries)} MPS pods {are(len(outdated))} outdated"
+    head = f"{len(outdated)} of {count_of(len(rollout.entries), 'MPS pod')} {are(len(outdated))} outdated"
     if under_way:
         return _verdict(False, ShareReason.ROLLING_OUT, f"{head}; {_listed(under_way, _under_way)}")
     return _verdict(False, ShareReason.WAITING_FOR_CLIENTS, f"{head}; {_listed(outdated, _waits)}")
@@ -47,7 +47,7 @@ def _stopped(entry: NodeRollout, outdated: int) -> str:
 
 
 def _listed(entries: list[NodeRollout], line: Callable[[NodeRollout], str]) -> str:
-    more = f"; and {len(entries) - NODES_SHOWN} more nodes" if len(entries) > NODES_SHOWN else ""
+    more = f"; and {count_of(len(entries) - NODES_SHOWN, 'more node')}" if len(entries) > NODES_SHOWN else ""
     return "; ".join(line(entry) for entry in entries[:NODES_SHOWN]) + more
 
 

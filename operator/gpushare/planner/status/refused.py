@@ -52,9 +52,10 @@ class RefusedGpus:
 
     @property
     def message(self) -> str:
-        """About the first of them, by node and index."""
-        record, group = min(((group.records[0], group) for group in self.groups), key=lambda example: place(example[0]))
-        return self._message(record, group)
+        """About the first of them, by node and index; of what other shares hold, one that is being given back."""
+        waits = self.reason is GpuReason.HELD_BY_SHARE
+        group = min(self.groups, key=lambda group: (waits and group.owned, place(group.records[0])))
+        return self._message(group.records[0], group)
 
     def each(self) -> Iterable[tuple[GpuRecord, Refusal]]:
         for group in self.groups:
@@ -66,7 +67,8 @@ class RefusedGpus:
         if record.gpu is None:
             return ""
         taken = self.share.spec.gpus.per_node or 0
-        candidate = Candidate(record.node, record.gpu, True, self.share, group.holder, taken)
+        leaves = group.holder is not None and not group.owned
+        candidate = Candidate(record.node, record.gpu, True, self.share, group.holder, taken, leaves)
         return RULE_OF[self.reason](candidate) or ""
 
 

@@ -16,7 +16,8 @@ class AdminConnection(Connection):
     """NVML: info, gpus, compute_mode, set_compute_mode, processes, utilization.
 
     Tests: lose, recover (a GPU falls off the bus, and is back after a reset), wedge, unwedge (NVML gets no answer about
-    a GPU), add_process, remove_process (a process without MPS), kernels (running ones), xids, set_delays.
+    a GPU), garble, ungarble (NVML describes a GPU no more), exchange (another card in its place), add_process,
+    remove_process (a process without MPS), kernels (running ones), xids, set_delays.
     An answer with `refused` carries NVML's error text; `lost` means that the GPU is gone.
     """
 
@@ -39,6 +40,9 @@ class AdminConnection(Connection):
             "recover": self._recover,
             "wedge": self._wedge,
             "unwedge": self._unwedge,
+            "garble": self._garble,
+            "ungarble": self._ungarble,
+            "exchange": self._exchange,
             "add_process": self._add_process,
             "remove_process": self._remove_process,
         }
@@ -54,6 +58,8 @@ class AdminConnection(Connection):
             return None
         if gpu.lost and operation != "recover":
             return {"refused": "GPU is lost", "lost": True}
+        if gpu.uuid in self.state.garbled and operation != "ungarble":
+            return {"refused": "Unknown Error"}
         return self._gpu[operation](gpu, message)
 
     def _info(self, _: Message) -> Message:
@@ -74,7 +80,12 @@ class AdminConnection(Connection):
                     "sms": gpu.sms,
                 }
                 for gpu in self.state.gpus
-                if not gpu.lost
+                if not gpu.lost and gpu.uuid not in self.state.garbled
+            ],
+            "unreadable": [
+                f"NVML does not describe GPU {gpu.index}, so it is left out: Unknown Error"
+                for gpu in self.state.gpus
+                if gpu.uuid in self.state.garbled
             ],
         }
 
@@ -106,6 +117,21 @@ class AdminConnection(Connection):
 
     def _unwedge(self, gpu: SimulatedGpu, _: Message) -> Message:
         self.state.wedged.discard(gpu.uuid)
+        return {}
+
+    def _garble(self, gpu: SimulatedGpu, _: Message) -> Message:
+        self.state.garbled.add(gpu.uuid)
+        return {}
+
+    def _ungarble(self, gpu: SimulatedGpu, _: Message) -> Message:
+        self.state.garbled.discard(gpu.uuid)
+        return {}
+
+    def _exchange(self, gpu: SimulatedGpu, message: Message) -> Message:
+        """`to`: the other card's UUID. What ran on the first one fails, as on a lost GPU (assumed)."""
+        for context in gpu.contexts.values():
+            context.error, context.holding = UNKNOWN, False
+        gpu.uuid, gpu.mode = str(message["to"]), DriverComputeMode.DEFAULT
         return {}
 
     def _add_process(self, gpu: SimulatedGpu, message: Message) -> Message:

@@ -32,7 +32,8 @@ class Topology(StrEnum):
 
 @dataclass(slots=True)
 class DriverState:
-    """`wedged`: UUIDs of GPUs about which NVML gets no answer. `xids`: the last XIDS_KEPT; `xids_total`: all so far."""
+    """`wedged`: UUIDs of GPUs about which NVML gets no answer; `garbled`: of those of which it says an unknown error.
+    `xids`: the last XIDS_KEPT; `xids_total`: all so far."""
 
     gpus: list[SimulatedGpu]
     driver_version: str
@@ -42,13 +43,14 @@ class DriverState:
     xids: list[Message] = field(default_factory=list)
     xids_total: int = 0
     wedged: set[str] = field(default_factory=set)
+    garbled: set[str] = field(default_factory=set)
 
     def gpu(self, uuid: str) -> SimulatedGpu | None:
         return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
 
     def nvlinks(self) -> dict[str, list[str]]:
         """The GPUs that each one reaches by NVLink, by UUID, lost ones left out."""
-        there = [gpu for gpu in self.gpus if not gpu.lost]
+        there = [gpu for gpu in self.gpus if not gpu.lost and gpu.uuid not in self.garbled]
         return {
             gpu.uuid: [
                 other.uuid

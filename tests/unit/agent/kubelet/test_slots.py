@@ -102,7 +102,7 @@ def test_a_container_that_has_started_is_not_held_back_again() -> None:
     gpu = Gpu(per_gpu=2, started={0, 1})
     gpu.allocate(2)
     assert gpu.start(2) == (
-        "GPU GPU-1: 2 containers that have started hold slots of GpuShare a, which has 2 on each GPU now; "
+        "GPU GPU-1: 2 slots of GpuShare a are held by containers that have started, and it has 2 on each GPU now; "
         "waiting until enough of them have ended"
     )
     gpu.end(0)
@@ -115,7 +115,7 @@ def test_a_container_whose_share_shrank_before_its_start_waits() -> None:
     gpu = Gpu(per_gpu=2, started={0})
     gpu.allocate(1)
     gpu.per_gpu = 1
-    assert "which has 1 on each GPU now" in (gpu.start(1) or "")
+    assert "it has 1 on each GPU now" in (gpu.start(1) or "")
     gpu.per_gpu = 2
     assert gpu.start(1) is None
 

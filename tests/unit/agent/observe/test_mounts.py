@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.observe import mounts
 from gpushare.agent.observe.mounts import (
     MAX_MOUNTINFO_BYTES,
     RETRY_SECONDS,
@@ -308,14 +307,11 @@ def test_a_container_with_the_library_of_classes_is_told_by_its_mounts(
     assert lacking_class_library([(7, 1)], tmp_path) == (frozenset() if sees else {(7, 1)})
 
 
-def test_many_mounts_cost_a_reading_the_time_of_one_container(
-    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_mounts_cost_a_reading_the_time_of_one_container(node: Node, tmp_path: Path) -> None:
     """Whose are not read by then is taken for one of an older container, which nobody ends."""
     many = "".join(f"{number} 1043 8:1 /{number} /data/{'x' * 200} rw - ext4 /dev/sda rw\n" for number in range(4000))
     silent = [(pid, 1) for pid in range(11, 19)]
     for pid, _ in silent:
         node.in_container(pid, many + FRONT.format("libcuda-classes.so.1"))
     assert lacking_class_library(silent[:1], tmp_path) == frozenset()
-    monkeypatch.setattr(mounts, "CONTAINER_SECONDS", 0.0)
-    assert lacking_class_library(silent, tmp_path) == {*silent}
+    assert lacking_class_library(silent, tmp_path, seconds=0.0) == {*silent}

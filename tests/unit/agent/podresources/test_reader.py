@@ -77,7 +77,7 @@ def test_what_a_reading_misses(sentence: str, listed: dict[str, int], pods: list
 def test_the_sentence_names_the_resource_and_both_numbers() -> None:
     problem = validate_listing(ONE, [pod(RUNNING), pod(RUNNING)])
     assert problem is not None
-    assert "lists gpushare.dev/a of 1 containers, but 2 of this node" in problem
+    assert "lists gpushare.dev/a of 1 container, but 2 of this node" in problem
 
 
 class Source:

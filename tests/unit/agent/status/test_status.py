@@ -157,6 +157,7 @@ def test_gpus_open_to_bypass_are_reported_where_modes_are_left(
     assert (exclusive and exclusive.status) == condition, sentence
     if exclusive and condition == "False":
         assert "`nvidia-smi -i GPU-0 -c EXCLUSIVE_PROCESS`" in exclusive.message
+        assert "untested on hardware" in exclusive.message
         assert "GPU-1" not in exclusive.message, "no share has it"
 
 

@@ -82,7 +82,7 @@ def test_another_shares_slot_gives_way_and_a_sidecar_gets_none() -> None:
     ("manifest", "words"),
     [
         ("a: [", "the file is no YAML"),
-        (text({"kind": "Deployment"}), "the file has 0 Jobs and Pods among 1 documents"),
+        (text({"kind": "Deployment"}), "the file has 0 Jobs and Pods among 1 document"),
         (text(POD, JOB), "the file has 2 Jobs and Pods"),
         (text({"kind": "Job", "spec": {}}), "the Job has no pod spec"),
         (text({"kind": "Pod", "spec": {"containers": []}}), "the Pod has no containers"),

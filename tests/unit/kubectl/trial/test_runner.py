@@ -452,8 +452,10 @@ def test_a_service_and_its_job_run_as_the_case_says(
     ran = ClusterRunner(request, kubectl, FakeAgent(kubectl), lambda: kubectl.now, kubectl.sleep)
     assert ran.run_case(case, 0, 40.0).ending is Ending.MEASURED
     made = kubectl.templates
-    found = {name: made[name]["metadata"].get("annotations") if name in made else None for name in ("app", "train")}
-    assert found == {"app": service, "train": job}
+    annotations = {
+        name: made[name]["metadata"].get("annotations") if name in made else None for name in ("app", "train")
+    }
+    assert annotations == {"app": service, "train": job}
     environment = [each.get("env", []) for name in made for each in made[name]["spec"]["containers"]]
     assert environment[0] == ([{"name": "OFFERED_RATE", "value": asked}] if asked else [])
     assert not any(environment[1:])

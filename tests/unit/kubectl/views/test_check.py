@@ -61,7 +61,7 @@ def problems(facts: Facts, only: str | None = None) -> list[tuple[str, str]]:
 
 def test_a_sound_cluster_passes_every_check() -> None:
     assert problems(SOUND) == []
-    assert "1 GPUs, driver 580.1, 48 MPS clients on each" in shown(check(SOUND, "n1"))
+    assert "1 GPU, driver 580.1, 48 MPS clients on each" in shown(check(SOUND, "n1"))
 
 
 @pytest.mark.parametrize(("protocol", "told"), [("", False), ("V2", False), ("V3", True)])
@@ -84,7 +84,7 @@ def test_a_pod_being_deleted_is_no_problem_and_no_substitute() -> None:
     for replica in leaving:
         replica["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert problems(replace(SOUND, pods=(*SOUND.pods, *leaving))) == []
-    assert problems(replace(SOUND, pods=(*SOUND.pods, pod("mps", False)))) == [("FAIL", "0 of 1 pods ready")]
+    assert problems(replace(SOUND, pods=(*SOUND.pods, pod("mps", False)))) == [("FAIL", "0 of 1 pod ready")]
     ((level, message),) = problems(without("operator", leaving[1]))
     assert (level, message.partition(":")[0]) == ("FAIL", "0 of 0 pods ready")
 
@@ -94,7 +94,7 @@ def test_a_pod_being_deleted_is_no_problem_and_no_substitute() -> None:
     [
         (replace(SOUND, version="v1.31.4"), "FAIL", "1.32 or newer"),
         (replace(SOUND, pods=(pod("operator"), pod("webhook"), pod("webhook", False), pod("agent"))), "warn", "1 of 2"),
-        (replace(SOUND, pods=(pod("operator"), pod("webhook", False), pod("agent"))), "FAIL", "0 of 1 pods ready"),
+        (replace(SOUND, pods=(pod("operator"), pod("webhook", False), pod("agent"))), "FAIL", "0 of 1 pod ready"),
         (replace(SOUND, webhook=None), "warn", "does not call the webhook"),
         (replace(SOUND, webhook="InternalError: failed calling webhook: no endpoints"), "FAIL", "does not reach"),
         (replace(SOUND, webhook="Forbidden: you cannot create gpushares"), "warn", "could not be checked"),
@@ -103,6 +103,7 @@ def test_a_pod_being_deleted_is_no_problem_and_no_substitute() -> None:
         (replace(SOUND, enforced="baseline"), "FAIL", '"baseline"'),
         (replace(SOUND, nodes=(node("containerd://1.7.1"),)), "FAIL", "1.7.2 or newer"),
         (replace(SOUND, nodes=(node(conditions=[]),)), "FAIL", "is not Ready"),
+        (replace(SOUND, nodes=(node() | {"spec": {"unschedulable": True}},)), "warn", "is cordoned: no pod is placed"),
         (replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", conditions=[SILENT])}), "FAIL", "AgentSilent: no heartbeat"),
         (
             replace(SOUND, gpu_nodes={"n1": gpu_node("GPU-0", conditions=[NO_MPS])}),

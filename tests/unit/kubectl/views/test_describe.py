@@ -35,7 +35,7 @@ def test_a_share_has_its_gpus_holders_waiting_pods_findings_and_events() -> None
     report = describe_share(live, [NODE], [STUCK, mine, pod("no", asks="other")], [event("GpuAssigned", "1 GPU")], AT)
     assert report.data["pendingPods"] == ["ml/stuck"]
     text = shown(report)
-    for part in ("1 GPUs, GpuLost: GPU-9 is lost", "GPU-0", "ml/app, ml/other", "1 Insufficient cpu", "uses 2 MiB",
+    for part in ("1 GPU, GpuLost: GPU-9 is lost", "GPU-0", "ml/app, ml/other", "1 Insufficient cpu", "uses 2 MiB",
                  "GpuAssigned", "Age:          10m"):  # fmt: skip
         assert part in text
     assert "ml/no" not in text

@@ -64,7 +64,7 @@ NO_SLOT = "0/3 nodes are available: 3 Insufficient gpushare.dev/inference."
         pytest.param(
             PodFacts(unscheduled(NO_SLOT), shares=with_status(slots={"total": 2, "used": 0}, gpus={"ready": 1}),
                      placed=[pod("b"), pod("c"), pod("d", asks="other")]),
-            Stage.SCHEDULER, "all 2 are held, on 1 GPUs", "gpushare/inference", id="full-and-not-reported-yet",
+            Stage.SCHEDULER, "all 2 are held, on 1 GPU", "gpushare/inference", id="full-and-not-reported-yet",
         ),
         pytest.param(
             PodFacts(unscheduled(NO_SLOT), shares=with_status(slots={"total": 16, "used": 16}), placed=[pod("b")]),
@@ -385,6 +385,31 @@ def test_a_claim_that_cannot_be_made_is_why_the_scheduler_waits(events: list[Any
     assert words in answer.sentence
     assert hint in answer.hint
     assert answer.stage is Stage.ADMISSION
+
+
+REFUSED = {
+    "type": "WritesAccepted", "status": "False", "reason": "WriteRefused",
+    "message": "DeviceClass small: refused by policy no-classes", "lastTransitionTime": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+SAID = "of share {}: WriteRefused: DeviceClass small: refused by policy no-classes"
+
+
+@pytest.mark.parametrize(
+    ("body", "share", "says"),
+    [
+        (TEMPLATED, "mixed", True),
+        (TEMPLATED, "other", False),
+        (unscheduled("cannot allocate all claims", asks="", spec={"containers": [], "resourceClaims": [
+            {"name": "gpu", "resourceClaimName": "part"}]}), "inference", True),
+    ],
+    ids=["its template's share", "another share", "its claim's share"],
+)  # fmt: skip
+def test_a_claim_that_waits_for_what_the_api_server_refuses_says_so(
+    body: dict[str, Any], share: str, says: bool
+) -> None:
+    (listed,) = with_status(conditions=[REFUSED]).values()
+    answer = why(PodFacts(body, claims=[CLAIM], shares={share: listed}))
+    assert (SAID.format(listed.name) in answer.sentence) is says
 
 
 def test_a_pods_own_events_are_said_where_its_status_says_nothing() -> None:

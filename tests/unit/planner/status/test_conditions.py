@@ -212,7 +212,7 @@ def _other_nodes(make: Any) -> list[Any]:
     return [make.node(name, labels=labels) for name, labels in labelled] + [make.silent(make.node("n4"))]
 
 
-WHOLE = "spec.nodeSelector matches none of the 3 nodes with GPUs: "
+WHOLE = "spec.nodeSelector matches none of 3 nodes with GPUs: "
 NODE_SELECTORS: dict[str, tuple[dict[str, Any], str]] = {
     "a value that no node has": (
         {"matchLabels": {"pool": "inferense"}},
@@ -350,7 +350,9 @@ def test_a_share_that_leaves_its_gpus_says_what_serves_still(
     if clients:
         assert told["Ready"].reason == reasons["Ready"]
         assert (daemons.reason, limits.status) == ("Draining", "True")
-        assert daemons.message.startswith("1 MPS daemon serve the clients that run, and take no others; 1 GPU of node")
+        assert daemons.message.startswith(
+            "1 MPS daemon is kept for the clients that run, and for no others; 1 GPU of node"
+        )
         assert limits.message == (
             "for the clients that run on 1 GPU of node n1: those that run keep what they started with, until they end"
         )

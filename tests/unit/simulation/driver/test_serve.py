@@ -90,6 +90,28 @@ def test_a_lost_gpu_is_not_listed_and_answers_no_request(nvml, admin):
     assert nvml.gpus().infos == [first, second]
 
 
+def test_a_gpu_that_nvml_does_not_describe_is_left_out_and_named(nvml, admin):
+    first, second = nvml.gpus().infos
+    admin("garble", uuid=first.uuid)
+    listed = nvml.gpus()
+    assert listed.infos == [replace(second, nvlinked=frozenset())]
+    assert listed.unreadable == ["NVML does not describe GPU 0, so it is left out: Unknown Error"]
+    with pytest.raises(NvmlError, match="Unknown Error"):
+        nvml.processes(first.uuid)
+    admin("ungarble", uuid=first.uuid)
+    assert (nvml.gpus().infos, nvml.gpus().unreadable) == ([first, second], [])
+
+
+def test_another_card_in_the_place_of_one_has_another_uuid(nvml, admin):
+    first, second = nvml.gpus().infos
+    admin("exchange", uuid=first.uuid, to="GPU-other")
+    replaced, same = nvml.gpus().infos
+    assert (replaced.uuid, replaced.index, replaced.minor) == ("GPU-other", first.index, first.minor)
+    assert same.uuid == second.uuid
+    with pytest.raises(NvmlError, match="Not Found"):
+        nvml.processes(first.uuid)
+
+
 def test_a_wedged_gpu_is_an_error_and_the_other_one_answers(nvml, admin):
     first, second = nvml.gpus().infos
     admin("wedge", uuid=first.uuid)

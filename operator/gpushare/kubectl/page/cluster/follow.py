@@ -23,6 +23,7 @@ from gpushare.kubectl.commands.top import AGENTS
 from gpushare.kubectl.failures import UnreachableError
 from gpushare.kubectl.kept import kept_claim, kept_event
 from gpushare.kubectl.page.cluster.fleet_view import FleetView
+from gpushare.kubectl.page.cluster.operator_lease import OperatorLease
 from gpushare.kubectl.page.cluster.scrapes import AgentPod, Scraper
 from gpushare.kubectl.page.cluster.watch import Followed, KindWatch
 from gpushare.kubectl.page.content.feed import Feed
@@ -77,7 +78,8 @@ def following(
             for selector in EVENT_SELECTORS
         ),
     ]  # fmt: skip
-    runs: list[Callable[[threading.Event], None]] = [view.run, scraper.run]
+    lease = OperatorLease(api, system_namespace, view.noting("operator"))
+    runs: list[Callable[[threading.Event], None]] = [view.run, scraper.run, lease.run]
     runs += [KindWatch(api, followed, view.noting(what)).run for what, followed in kinds]
     for run in runs:
         threading.Thread(target=run, args=(stop,), daemon=True).start()

@@ -14,6 +14,7 @@ from gpushare.kubectl.failures import UnreachableError
 from gpushare.kubectl.page.cluster.fair_store import Key
 from gpushare.kubectl.page.content.feed import Feed, Row
 from gpushare.kubectl.page.content.figures import FigureHistory
+from gpushare.messages.wording import count_of
 
 SEEN_SECONDS = 5.0
 """The time between two readings of a node that is on screen, and of any node of a small fleet."""
@@ -151,5 +152,5 @@ class Scraper:
             nodes = {agent.node for agent in self._agents.values()}
             failed = self._failed = {node: why for node, why in self._failed.items() if node in nodes}
         node = min(failed, default="")
-        many = f"{len(failed)} nodes, such as {node}" if len(failed) > 1 else f"node {node}"
+        many = f"{count_of(len(failed), 'node')}, such as {node}" if len(failed) > 1 else f"node {node}"
         self._note("figures", f"no figures of {many}: {failed[node]}" if failed else "")

@@ -16,6 +16,7 @@ from gpushare.kubectl.rules.recommend.history import ContainerPast, HistorySourc
 from gpushare.kubectl.rules.recommend.memory import WORTH, enough_memory, least_memory, with_default
 from gpushare.kubectl.rules.recommend.sureness import at_most_medium, length, sureness_of, too_short
 from gpushare.kubectl.rules.trial.apply import HEADROOM, MEMORY_STEP_MIB, memory_for
+from gpushare.messages.wording import count_of
 
 WIDELY = 1.5
 """A peak that is so many times what is used in 95 % of the samples is worth a limit of its own."""
@@ -58,9 +59,9 @@ def _lend_peaks(history: ShareHistory, holders: list[ContainerPast], reserved: i
     patch = {"default": format_mib(reserved), "limits": limits} | ({"max": None} if share.clients.memory.max else {})
     change = f"memory.default {format_mib(reserved)}, memory.limits.max {format_mib(limit)}"
     why = (
-        f"{len(holders)} containers with the default had at most {format_mib(p95)} in 95% of the samples, and at the "
-        f"most {format_mib(top.memory_most)} ({top.namespace}/{top.pod}), in {length(history, seen)}: what is mostly "
-        f"used is reserved, and peaks are borrowed; {_gain(history, reserved, wanted, percent)}"
+        f"{count_of(len(holders), 'container')} with the default had at most {format_mib(p95)} in 95% of the samples, "
+        f"and at the most {format_mib(top.memory_most)} ({top.namespace}/{top.pod}), in {length(history, seen)}: what "
+        f"is mostly used is reserved, and peaks are borrowed; {_gain(history, reserved, wanted, percent)}"
     )
     if wanted > per_gpu:
         change = f"perGpu {wanted}, {change}" + (f", overcommitPercent {percent}" if percent > 100 else "")
@@ -144,7 +145,7 @@ def _reserve_more(history: ShareHistory, holders: list[ContainerPast], reserved:
             f"memory.default {format_mib(reserved)}",
             f"{most.namespace}/{most.pod} had more than {format_mib(default)}, which is reserved, nearly always (95th "
             f"percentile {format_mib(most.memory_p95)}) in {length(history, seen)}: what is borrowed can be taken "
-            f"back; {per_gpu} clients with so much reserved fit on each GPU",
+            f"back; each GPU has room for {count_of(per_gpu, 'client')} with so much reserved",
             sureness_of(history, seen),
             {
                 "reservedMiB": reserved,

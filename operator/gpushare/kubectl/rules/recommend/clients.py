@@ -16,6 +16,7 @@ from gpushare.kubectl.rules.recommend.memory import enough_memory, memory_patch,
 from gpushare.kubectl.rules.recommend.sureness import at_most_medium, duration, length, sureness_of, too_short
 from gpushare.kubectl.rules.trial.apply import HEADROOM, memory_for
 from gpushare.kubectl.rules.trial.decision import RULE
+from gpushare.messages.wording import are, count_of
 
 OFTEN_FULL = 0.05
 """Part of the samples with no free slot, from which on slots are short."""
@@ -120,8 +121,8 @@ def _more(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) -> tup
         patch = client_patch(perGpu=wanted, memory=memory_patch(share, memory))
     why = (
         f"{often} in {length(history, seen)}, and its GPUs were busy {busy:.0%} of the time then (95th "
-        f"percentile): {wanted} clients bring that to {wanted / clients.per_gpu * busy:.0%} at most; go on if a trial "
-        f"says so: {RULE}"
+        f"percentile): {count_of(wanted, 'client')} bring that to {wanted / clients.per_gpu * busy:.0%} at most; go "
+        f"on if a trial says so: {RULE}"
     )
     return [
         Advice(
@@ -181,11 +182,11 @@ def _room(history: ShareHistory, gpus: Sequence[GpuPast], memory_mib: int) -> _R
 
 def _no_room(room: _Room, memory: int, now: int) -> str:
     if room.by_memory <= now:
-        return f"the memory of a GPU is enough for {room.by_memory} clients of {format_mib(memory)}"
+        return f"the memory of a GPU is enough for {count_of(room.by_memory, 'client')} of {format_mib(memory)}"
     if room.by_limits <= now:
-        return f"the limits of {room.by_limits} clients reach memory.limits.overcommitPercent"
+        return f"together the limits of {count_of(room.by_limits, 'client')} reach memory.limits.overcommitPercent"
     if room.by_contexts <= now:
-        return f"the driver takes {room.by_contexts} such clients on a GPU"
+        return f"the driver takes {count_of(room.by_contexts, 'such client')} on a GPU"
     return (
         f"its GPUs were busy {room.busy:.0%} of the time then (95th percentile): whether more clients would gain, no "
         "metric says; measure with `kubectl gpushare trial`"
@@ -202,11 +203,12 @@ def _never_held(history: ShareHistory, seen: Observed, gpus: Sequence[GpuPast]) 
         return [], [note] if (note := _fewer_gpus(history)) else []
     if history.source is HistorySource.WATCH:
         long = duration(history.end - seen.since)
-        return [], [f"at most {most} of {now} slots of a GPU were held in {long}; that says nothing of other days"]
+        held = f"at most {most} of its {count_of(now, 'slot')} held in {long}"
+        return [], [f"a GPU had {held}; that says nothing of other days"]
     each = (min(gpu.memory_mib for gpu in history.gpus) - CONTEXT_RESERVE_MIB) // wanted
     why = (
-        f"no GPU had more than {most} of its {now} slots held in {length(history, seen)}; with {wanted} there is up to "
-        f"{format_mib(each)} for each client"
+        f"no GPU had more than {most} of its {count_of(now, 'slot')} held in {length(history, seen)}; with {wanted} "
+        f"there is up to {format_mib(each)} for each client"
     )
     if note := _fewer_gpus(history):
         why += f"; {note}"
@@ -239,8 +241,8 @@ def _fewer_gpus(history: ShareHistory) -> str:
     if not 0 < needed < owned or history.source is HistorySource.WATCH:
         return ""
     return (
-        f"all its GPUs together had at most {history.held_together} held, for which {needed} of {owned} GPUs with "
-        f"{per_gpu} slots are enough"
+        f"all its GPUs together had at most {history.held_together} held, for which {needed} of "
+        f"{count_of(owned, 'GPU')} with {count_of(per_gpu, 'slot')} {are(needed)} enough"
     )
 
 

@@ -15,6 +15,7 @@ from gpushare.kubectl.rules.recommend.advice import Advice, AdviceKind, client_p
 from gpushare.kubectl.rules.recommend.history import ContainerPast, HistorySource, ShareHistory
 from gpushare.kubectl.rules.recommend.sureness import length, sureness_of, too_short
 from gpushare.kubectl.rules.trial.apply import MEMORY_STEP_MIB, memory_for
+from gpushare.messages.wording import count_of
 
 WORTH = 0.1
 """Part of the default below which less memory is not worth a change."""
@@ -40,9 +41,10 @@ def smaller_default(history: ShareHistory) -> tuple[list[Advice], list[str]]:
     p95 = max(holder.memory_p95 for holder in holders)
     saved = (default - wanted) * share.clients.per_gpu
     why = (
-        f"none of {len(holders)} containers with the default was seen with more than {format_mib(most.memory_most)} "
-        f"({most.namespace}/{most.pod}; 95th percentile at most {format_mib(p95)}) in {length(history, seen)}; "
-        f"{_bound(history, holders, wanted)}, and {format_mib(saved)} of each GPU become free to grant"
+        f"none of {count_of(len(holders), 'container')} with the default was seen with more than "
+        f"{format_mib(most.memory_most)} ({most.namespace}/{most.pod}; 95th percentile at most {format_mib(p95)}) in "
+        f"{length(history, seen)}; {_bound(history, holders, wanted)}, and {format_mib(saved)} of each GPU become "
+        "free to grant"
     )
     return [
         Advice(
@@ -140,7 +142,7 @@ def _full_grants(holders: Sequence[ContainerPast]) -> list[str]:
     if not full:
         return []
     return [
-        f"{len(full)} of {len(holders)} containers were seen with {FULL:.0%} of their memory or more, such as "
-        f"{full[0].namespace}/{full[0].pod}: no figure says whether they need it, since some programs take all "
+        f"{len(full)} of {count_of(len(holders), 'container')} had {FULL:.0%} of the memory granted or more, such as "
+        f"{full[0].namespace}/{full[0].pod}: no figure says whether that is needed, since some programs take all "
         "memory that they find (docs/frameworks.md)"
     ]

@@ -21,6 +21,7 @@ from gpushare.kubectl.rules.recommend.sureness import (
     too_short,
 )
 from gpushare.kubectl.rules.trial.apply import memory_for
+from gpushare.messages.wording import count_of
 
 LEAST_FAULTS = 2
 BY_CHANCE = 0.01
@@ -54,8 +55,8 @@ def _large(history: ShareHistory, seen: Observed) -> list[Advice]:
             f"a slot of {share.name}",
             "a whole GPU",
             f"its container {container} was seen with {format_mib(past.memory_most)} of the GPU's "
-            f"{format_mib(memory_of[past.uuid])} in {past.samples} samples: beside that and a tenth more there is no "
-            f"room for a client of {format_mib(beside)}",
+            f"{format_mib(memory_of[past.uuid])} in {count_of(past.samples, 'sample')}: beside that and a tenth more "
+            f"there is no room for a client of {format_mib(beside)}",
             sureness_of(history, seen),
             {
                 "mostUsedMiB": past.memory_most,

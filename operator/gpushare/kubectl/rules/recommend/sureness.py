@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from gpushare.kubectl.rules.recommend.history import HistorySource, Observed, ShareHistory
+from gpushare.messages.wording import count_of
 
 DAY = 86400.0
 LEAST_SECONDS = {HistorySource.PROMETHEUS: DAY, HistorySource.WATCH: 60.0}
@@ -48,7 +49,9 @@ def too_short(history: ShareHistory, seen: Observed | None, of: str) -> str:
             "so nothing is recommended"
         )
     if seen.samples < LEAST_SAMPLES:
-        return f"{of}: {seen.samples} samples, at least {LEAST_SAMPLES} are needed, so nothing is recommended"
+        return (
+            f"{of}: {count_of(seen.samples, 'sample')}, at least {LEAST_SAMPLES} are needed, so nothing is recommended"
+        )
     if (part := coverage(history, seen)) < LEAST_COVERAGE:
         return (
             f"{of}: seen in {part:.0%} of the samples since the first one, at least {LEAST_COVERAGE:.0%} is needed, "
@@ -59,7 +62,7 @@ def too_short(history: ShareHistory, seen: Observed | None, of: str) -> str:
 
 def length(history: ShareHistory, seen: Observed) -> str:
     """A phrase such as `7d, 2016 samples`."""
-    return f"{duration(history.end - seen.since)}, {seen.samples} samples"
+    return f"{duration(history.end - seen.since)}, {count_of(seen.samples, 'sample')}"
 
 
 def coverage(history: ShareHistory, seen: Observed) -> float:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from math import fsum
 
 from gpushare.kubectl.rules.trial.protect import JobWay, ProtectTerms
-from gpushare.messages.wording import count_of
+from gpushare.messages.wording import count_of, plural
 
 MOST_COPIES = 48
 """MPS contexts that every driver takes on one GPU."""
@@ -226,7 +226,7 @@ def why_stopped(plan: TrialPlan, outcomes: Sequence[CaseOutcome]) -> list[str]:
             why = f"{most} brought less than {MORE - 1:.0%} more than fewer did"
         else:
             why = f"{most} did not work"
-        sentences.append(f"{numbers} copies were not run: {why}")
+        sentences.append(f"{numbers} {plural(left[-1].total, 'copy')} were not run: {why}")
     return sentences
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpushare.kubectl.rules.trial.cases import CaseEnded, Ending, WindowFigures
+from gpushare.messages.wording import count_of
 
 LINE_CHARACTERS = 65536
 """Longer lines are not searched."""
@@ -145,8 +146,8 @@ class PrintedFigures:
         if self.counts:
             if len(rated) < 2 or rated[-1].at <= rated[0].at:
                 raise NoFiguresError(
-                    f"{len(rated)} lines with a count in a window of {end - begin:.1f} s, at least 2 are needed: "
-                    "let the program print more often, or measure longer"
+                    f"{count_of(len(rated), 'line')} with a count in a window of {end - begin:.1f} s, at least 2 are "
+                    "needed: let the program print more often, or measure longer"
                 )
             work = sum(value for reading in rated[1:] for value in reading.rates)
             return _checked(work / (rated[-1].at - rated[0].at), latencies)

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from gpushare.api import names
-from gpushare.api.conditions import EventReason
+from gpushare.api.conditions import ConditionType, EventReason
+from gpushare.api.gpushare import GpuShare
 from gpushare.kube.claims import allocation_results
 from gpushare.kube.pods import Pod, container_statuses, controller_of, full_name, phase
 from gpushare.kube.resources import Object
@@ -33,6 +34,7 @@ from gpushare.kubectl.views.pods.pod import (
 )
 from gpushare.kubectl.views.pods.taints import TOLERATE, kept_off
 from gpushare.kubectl.views.pods.trouble import Trouble, trouble
+from gpushare.messages.wording import are, count_of
 
 _DENIED = re.compile(r'admission webhook "(?P<webhook>[^"]+)" denied the request: (?P<said>.*)', re.DOTALL)
 _UNREACHED = re.compile(r'failed calling webhook "(?P<webhook>[^"]*gpushare\.dev)"')
@@ -283,8 +285,9 @@ def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
     counted = held_by_pods(facts, share)
     held = slots.used if counted is None else counted
     if held >= slots.total:
-        where = "" if whole else f", on {share.status.gpus.ready} GPUs"
-        sentence = f"{waits}: all {slots.total} are held{where}"
+        where = "" if whole else f", on {count_of(share.status.gpus.ready, 'GPU')}"
+        every = "its only one is" if slots.total == 1 else f"all {slots.total} are"
+        sentence = f"{waits}: {every} held{where}"
         more = "give the share more GPUs" if whole else f"raise clients.{'queue.slots' if share.queue else 'perGpu'}"
         hint = f"end a pod that holds one (kubectl gpushare describe share {name}), or {more}"
         if replaced := replaced_pod(facts):
@@ -294,23 +297,26 @@ def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
             )
         return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, hint)
     old = "by the share's status, which may be half a minute old, " if counted is None else ""
-    sentence = f"{waits}: {old}{slots.total - held} of {slots.total} are free, but on no node that fits the pod: {said}"
+    free = slots.total - held
+    sentence = f"{waits}: {old}{free} of {slots.total} {are(free)} free, but on no node that fits the pod: {said}"
     return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, source, f"kubectl gpushare describe share {name}")
 
 
 def _claim_not_made(facts: PodFacts, source: str) -> WhyAnswer:
     """What Kubernetes' controller of claims says: the scheduler waits for it without a word."""
     template = unmade_claims(facts)[0]
+    made_for = facts.shares.get(template.rpartition(".")[2])  # a size stands before the share in its name
+    refused = _refused_write([made_for] if made_for else [])
     failures = [event for event in _last_warnings(facts) if event.get("reason") == CLAIM_FAILED]
     if not failures:
-        sentence = f"its ResourceClaim of template {template} is not made yet"
+        sentence = f"its ResourceClaim of template {template} is not made yet{refused}"
         return WhyAnswer(facts.name, Stage.ADMISSION, sentence, source)
     said = str(failures[0].get("message"))
     if "exceeded quota" in said:
         hint = _quota_hint(str(facts.pod["metadata"]["namespace"]), "end a pod whose claim counts")
     else:
         hint = f"kubectl gpushare events -A, and ResourceClaimTemplate {template}; it is tried again by itself"
-    sentence = f"its ResourceClaim of template {template} cannot be made: {said}"
+    sentence = f"its ResourceClaim of template {template} cannot be made: {said}{refused}"
     return WhyAnswer(facts.name, Stage.ADMISSION, sentence, f"{source}, event {CLAIM_FAILED}", hint)
 
 
@@ -342,7 +348,18 @@ def _claim_pending(facts: PodFacts, claim: Object, said: str) -> WhyAnswer:
             )
             hint = f"kubectl gpushare describe share {share.name}"
             return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, f"gpushare/{share.name}", hint)
-    return WhyAnswer(facts.name, Stage.SCHEDULER, f"its claim is not allocated: {said}", f"resourceclaim/{full}")
+    shares = [facts.shares[name] for name in claim_shares([claim]) if name in facts.shares]
+    sentence = f"its claim is not allocated: {said}{_refused_write(shares)}"
+    return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, f"resourceclaim/{full}")
+
+
+def _refused_write(shares: Iterable[GpuShare]) -> str:
+    """A clause about what the API server refuses to take for one of the shares, such as its DeviceClass; or nothing."""
+    for share in shares:
+        for condition in share.status.conditions:
+            if condition.type == ConditionType.WRITES_ACCEPTED and condition.status != "True":
+                return f"; of share {share.name}: {condition.reason}: {condition.message}"
+    return ""
 
 
 def _not_started(facts: PodFacts, problem: Trouble, source: str) -> WhyAnswer:

@@ -128,7 +128,7 @@ def test_a_watch_calls_no_slot_unneeded() -> None:
     )
     advice, (note,) = other_number(watched)
     assert advice == []
-    assert note == "at most 1 of 8 slots of a GPU were held in 2m; that says nothing of other days"
+    assert note == "a GPU had at most 1 of its 8 slots held in 2m; that says nothing of other days"
 
 
 def test_a_watch_calls_no_threads_unneeded() -> None:

@@ -110,7 +110,7 @@ def test_advice_says_why_it_is_not_less(containers: list[ContainerPast], words: 
 def test_a_full_grant_is_told_and_never_lowered() -> None:
     advice, (note,) = smaller_default(history(containers=[container(15_900, pod="jax"), container(10)]))
     assert advice == []
-    assert note.startswith("1 of 2 containers were seen with 90% of their memory or more, such as ml/jax")
+    assert note.startswith("1 of 2 containers had 90% of the memory granted or more, such as ml/jax")
 
 
 AMOUNTS = st.integers(1, 40_000)

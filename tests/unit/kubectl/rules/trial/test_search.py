@@ -61,7 +61,7 @@ def searched(
 
 
 def ways(outcomes: list[CaseOutcome]) -> list[str]:
-    return [f"{'B' if way.best_effort else 'N'}{way.percent}" for one in outcomes if (way := one.case.way)]
+    return [f"{'B' if way.best_effort else 'N'}{way.percent}" for outcome in outcomes if (way := outcome.case.way)]
 
 
 def test_a_service_that_needs_nothing_gets_a_neighbour_without_a_cap() -> None:
@@ -195,7 +195,7 @@ def test_an_answer_held_in_every_repeat_whatever_was_measured(
     outcomes, verdict, held = searched(run, plan(repeats=3))
     assert (verdict.answer is Answer.HOLDS) == bool(held)
     for way in held:
-        own = [one.windows[0].p99_ms[0] for one in outcomes if one.case.way == way]
+        own = [outcome.windows[0].p99_ms[0] for outcome in outcomes if outcome.case.way == way]
         assert len(own) == 3
         assert all(p99 is not None and p99 <= 20.0 for p99 in own)
 
