@@ -177,7 +177,7 @@ class Broker:
         self._daemon = BrokeredDaemon(gpu)
         self._clients = AttachedClients(procfs.read_start_of_running, time.monotonic, open_sockets)
         self._listed = ClientList(self._daemon, self._clients, self._container_of, self._owner_of)
-        self._restore_until = self._looked_at = 0.0
+        self._restore_until = self._adopt_until = self._looked_at = 0.0
         self._look: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._look.set_result(None)
         self._attaching = asyncio.Lock()
@@ -268,7 +268,9 @@ class Broker:
             if before is not None:
                 self._restore_until = time.monotonic() + RESTORE_SECONDS
                 self._pages.restore((client.pid, client.started) for client in self._record.without_pages)
-                if before.value is not None:
+                if before.value is None or before.value.places is None:  # it counted no places
+                    self._adopt_until = self._restore_until
+                else:
                     self._queue.restore(before.value)
             self._look_at_places()
             sockets, taken = await self._take_sockets()
@@ -374,7 +376,7 @@ class Broker:
     def _look_at_places(self) -> None:
         """By the latest look at the server's list."""
         listed = {**self._listed.listed, **self._listed.ended}
-        without = self._queue.look(listed, adopt=time.monotonic() < self._restore_until)
+        without = self._queue.look(listed, adopt=time.monotonic() < self._adopt_until)
         self._record.without_place = self._listed.named(
             process for process, container in listed.items() if container in without
         )

@@ -119,6 +119,21 @@ async def test_a_place_that_was_given_before_is_not_given_again(scene: Scene, br
     assert await waiting == GIVEN
 
 
+async def test_who_cheats_a_broker_that_has_just_started_is_told(scene: Scene, brokers: Brokers) -> None:
+    """It takes whom the server lists at first for clients of the one before, and nobody after that."""
+    await scene.computes("pod-0")
+    await scene.asks("pod-1")
+    async with brokers.killed():
+        pass
+    waiting = (await scene.process("pod-2")).starts("wait_for_place")
+    cheat = await scene.process("pod-3")
+    assert await cheat.do("cu_init")
+    scene.lists(cheat)
+    await until(lambda: [client.pod_uid for client in state(scene.gpu).without_place] == ["pod-3"])
+    assert scene.held() == ["pod-0"]
+    assert not waiting.done()
+
+
 async def test_whoever_comes_back_later_has_its_turn_before_newcomers(scene: Scene, brokers: Brokers) -> None:
     """Also where a place is free: that of a GPU which took no client when it fell free."""
     running = await scene.computes("pod-0")
