@@ -221,7 +221,7 @@ def test_the_condition_says_what_a_rollout_waits_for(fleet: Fleet) -> None:
     assert fleet.condition() == (
         "False",
         "WaitingForClients",
-        "1 of 1 MPS pods is outdated; node n1 waits since 1970-01-01T23:00:00Z, for ever, since the share has no "
+        "1 of 1 MPS pod is outdated; node n1 waits since 1970-01-01T23:00:00Z, for ever, since the share has no "
         "maxWait, for 1 pod to end (GpuNode.status.holders names it)",
     )
     assert "until 1970-01-02T01:00:00Z at most, for 1 pod" in fleet.condition(maxWait="2h")[2]
