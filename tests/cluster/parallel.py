@@ -24,6 +24,7 @@ TOGETHER = frozenset(
     {
         "tests/cluster/clients/test_classes.py",
         "tests/cluster/clients/test_client_view.py",
+        "tests/cluster/clients/test_observation.py",
         "tests/cluster/clients/test_place_views.py",
         "tests/cluster/conformance/test_accelerators.py",
         "tests/cluster/conformance/test_assignments.py",

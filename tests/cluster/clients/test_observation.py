@@ -9,14 +9,27 @@ from typing import Any
 import pytest
 
 from gpushare.simulation.nvml import DriverChannel
-from tests.cluster.harness import Harness, Tenant, condition, holds_for, wait_until
-from tests.cluster.node import processes_of_part, processes_of_pod
+from tests.cluster.harness import Harness, Share, Tenant, condition, holds_for, wait_until
+from tests.cluster.node import daemon_of, processes_of_part, processes_of_pod
 
 PROGRAM = (Path(__file__).parent / "offender.py").read_text()
 OWN_MOUNTS = (Path(__file__).parent / "own_mounts.py").read_text()
 GRANTED_MIB = 8192
 FOUND_SECONDS = 30
 """Two readings two seconds apart, of an NVML asked every two, and a status that waits up to ten for its turn."""
+
+
+@pytest.fixture(scope="module")
+def audited(harness: Harness) -> Iterator[Share]:
+    with harness.share("audited", per_node=1) as share:
+        yield share
+
+
+@pytest.fixture(scope="module")
+def strict(harness: Harness) -> Iterator[Share]:
+    clients = {"perGpu": 8, "processes": 3, "threads": {"default": 25}, "memory": {"default": "8Gi"}}
+    with harness.share("strict", per_node=1, enforcement="Terminate", clients=clients) as share:
+        yield share
 
 
 def start_offender(
@@ -66,8 +79,8 @@ def nobody_is_hurt(tenant: Tenant, names: list[str]) -> None:
         assert not tenant.events_of(name, "gpu-error")
 
 
-def test_audit_tells_both_figures_of_a_lost_memory_limit_and_ends_none(harness: Harness) -> None:
-    with harness.share("audited", per_node=1) as share, harness.namespace() as tenant:
+def test_audit_tells_both_figures_of_a_lost_memory_limit_and_ends_none(harness: Harness, audited: Share) -> None:
+    with harness.namespace() as tenant:
         names = tenant.neighbours("audited", 2)
         start_offender(tenant, "hog", "audited")
         finding = wait_finding(harness, "hog")
@@ -76,14 +89,14 @@ def test_audit_tells_both_figures_of_a_lost_memory_limit_and_ends_none(harness: 
         figures = (f"{finding['observed']} MiB", f"{GRANTED_MIB} MiB")
 
         def told() -> dict[str, Any]:
-            return share.condition("LimitsEnforced")
+            return audited.condition("LimitsEnforced")
 
         wait_until("the share says so", lambda: told().get("reason") == "GrantsExceeded", 20, told)
         within = condition(harness.gpu_node(), "WithinGrants")
         (event,) = events(tenant, "hog", "MemoryAboveGrant")
         for text in (told()["message"], within["message"], event["message"]):
             assert all(figure in text for figure in figures), text
-        assert share.condition("Ready")["status"] == "True"
+        assert audited.condition("Ready")["status"] == "True"
 
         restart_agent(harness)
         holds_for("the finding stands as it was", lambda: findings(harness, "hog") == [finding], 15)
@@ -96,8 +109,9 @@ def test_audit_tells_both_figures_of_a_lost_memory_limit_and_ends_none(harness: 
         wait_until("the share says so", lambda: told().get("status") == "True", 20, told)
 
 
+@pytest.mark.usefixtures("strict")
 def test_terminate_ends_it_in_order_and_the_neighbours_go_on(harness: Harness) -> None:
-    with harness.share("strict", per_node=1, enforcement="Terminate"), harness.namespace() as tenant:
+    with harness.namespace() as tenant:
         names = tenant.neighbours("strict", 3)
         start_offender(tenant, "hog", "strict")
         error = tenant.wait_event("hog", "gpu-error", 30)
@@ -112,17 +126,18 @@ def test_terminate_ends_it_in_order_and_the_neighbours_go_on(harness: Harness) -
         nobody_is_hurt(tenant, names)
 
 
+@pytest.mark.usefixtures("strict")
 def test_a_client_that_keeps_its_memory_is_ended_once_and_then_signalled(harness: Harness) -> None:
     """A second terminate_client for it would hang the daemon: nobody could start any more. It ignores SIGTERM, too, so
     only the last of the agents' signals takes the memory back.
     """
-    with harness.share("patient", per_node=1, enforcement="Terminate"), harness.namespace() as tenant:
-        names = tenant.neighbours("patient", 2)
-        start_offender(tenant, "hog", "patient", finally_do="linger")
+    with harness.namespace() as tenant:
+        names = tenant.neighbours("strict", 2)
+        start_offender(tenant, "hog", "strict", finally_do="linger")
         error = tenant.wait_event("hog", "gpu-error", 30)
         wait_until("the finding tells its end", lambda: wait_finding(harness, "hog").get("ended"), FOUND_SECONDS)
         restart_agent(harness)
-        nobody_is_hurt(tenant, tenant.neighbours("patient", 1, prefix="late"))
+        nobody_is_hurt(tenant, tenant.neighbours("strict", 1, prefix="late"))
 
         def phase() -> Any:
             return tenant.kubectl.get("pod", "hog")["status"]["phase"]
@@ -138,13 +153,12 @@ def test_a_client_that_keeps_its_memory_is_ended_once_and_then_signalled(harness
         nobody_is_hurt(tenant, names)
 
 
+@pytest.mark.usefixtures("strict")
 def test_a_container_of_several_processes_is_ended_as_a_whole(harness: Harness) -> None:
     """One process ended alone may end its container, and cut off the kernels of the others: the neighbours' end."""
-    clients = {"perGpu": 8, "processes": 3, "threads": {"default": 25}, "memory": {"default": "8Gi"}}
-    share = harness.share("crowded", per_node=1, enforcement="Terminate", clients=clients)
-    with share, harness.namespace() as tenant:
-        names = tenant.neighbours("crowded", 2)
-        start_offender(tenant, "crowd", "crowded", mib=4_000, processes=3, finally_do="linger")
+    with harness.namespace() as tenant:
+        names = tenant.neighbours("strict", 2)
+        start_offender(tenant, "crowd", "strict", mib=4_000, processes=3, finally_do="linger")
         finding = wait_finding(harness, "crowd")
         assert (finding["reason"], finding["granted"]) == ("MemoryAboveGrant", GRANTED_MIB)
         wait_until("all are ended", lambda: len(tenant.events_of("crowd", "gpu-error")) == 3, 20)
@@ -157,12 +171,12 @@ def test_a_container_of_several_processes_is_ended_as_a_whole(harness: Harness) 
 
 
 @contextmanager
-def past_mps(harness: Harness, tenant: Tenant, pod: str, program: bytes = b"sleep") -> Iterator[None]:
-    """NVML lists the pod's process as one that is no MPS client."""
+def past_mps(harness: Harness, tenant: Tenant, share: Share, pod: str, program: bytes = b"sleep") -> Iterator[None]:
+    """NVML lists the pod's process on the share's GPU, as one that is no MPS client."""
     uid = tenant.kubectl.get("pod", pod)["metadata"]["uid"]
     (pid,) = processes_of_pod(harness, uid, program)
     driver = DriverChannel(harness.in_node("/run/gpushare-simulation"))
-    uuid = next(iter(harness.gpu_dirs()))
+    uuid = daemon_of(harness, share)["uuid"]
     driver.ask("add_process", uuid=uuid, pid=pid, memory_mib=700)
     try:
         yield
@@ -172,13 +186,15 @@ def past_mps(harness: Harness, tenant: Tenant, pod: str, program: bytes = b"slee
 
 
 @pytest.mark.parametrize("enforcement", ["Audit", "Terminate"])
-def test_a_process_past_mps_is_told_and_with_terminate_ended(harness: Harness, enforcement: str) -> None:
-    name = f"bypassed-{enforcement.lower()}"
-    with harness.share(name, per_node=1, enforcement=enforcement), harness.namespace() as tenant:
-        names = tenant.neighbours(name, 2)
-        tenant.start(tenant.pod("stray", name, command=["sleep", "600"], grace=1))
+def test_a_process_past_mps_is_told_and_with_terminate_ended(
+    harness: Harness, audited: Share, strict: Share, enforcement: str
+) -> None:
+    share = strict if enforcement == "Terminate" else audited
+    with harness.namespace() as tenant:
+        names = tenant.neighbours(share.name, 2)
+        tenant.start(tenant.pod("stray", share.name, command=["sleep", "600"], grace=1))
         wait_until("it runs", lambda: tenant.kubectl.get("pod", "stray")["status"].get("phase") == "Running", 30)
-        with past_mps(harness, tenant, "stray"):
+        with past_mps(harness, tenant, share, "stray"):
             finding = wait_finding(harness, "stray")
             assert (finding["reason"], finding["granted"], finding["observed"]) == ("NotAnMpsClient", 0, 700)
             assert len(events(tenant, "stray", "NotAnMpsClient")) == 1
@@ -212,41 +228,41 @@ def restarts(harness: Harness) -> int:
     )
 
 
-def test_terminate_ends_a_process_past_mps_that_pivoted_from_its_mounts(harness: Harness) -> None:
+def test_terminate_ends_a_process_past_mps_that_pivoted_from_its_mounts(harness: Harness, strict: Share) -> None:
     """And nobody says of the node that CDI is off: what such a process sees is of its own making."""
-    with (
-        harness.share("pivoted", per_node=1, enforcement="Terminate"),
-        harness.namespace(enforce="baseline") as tenant,
-    ):
-        names = tenant.neighbours("pivoted", 1)
-        start_with_own_mounts(tenant, "stray", "pivoted", doublings=0)
-        with past_mps(harness, tenant, "stray", b"pivoted"):
+    with harness.namespace(enforce="baseline") as tenant:
+        names = tenant.neighbours("strict", 1)
+        start_with_own_mounts(tenant, "stray", "strict", doublings=0)
+        with past_mps(harness, tenant, strict, "stray", b"pivoted"):
             finding = wait_finding(harness, "stray")
             assert (finding["reason"], finding["container"]) == ("NotAnMpsClient", "app")
             wait_until("it is gone", lambda: tenant.kubectl.get("pod", "stray")["status"]["phase"] == "Failed", 40)
         assert events(tenant, "stray", "ProcessEnded")
         assert not events(tenant, "stray", "CdiEditsMissing")
         nobody_is_hurt(tenant, names)
+        wait_until("the finding goes", lambda: not findings(harness, "stray"), FOUND_SECONDS)
 
 
-def test_as_many_mounts_as_there_can_be_cost_the_agent_nothing(harness: Harness) -> None:
-    with harness.share("mounted", per_node=1), harness.namespace(enforce="baseline") as tenant:
-        names = tenant.neighbours("mounted", 1)
+def test_as_many_mounts_as_there_can_be_cost_the_agent_nothing(harness: Harness, audited: Share) -> None:
+    with harness.namespace(enforce="baseline") as tenant:
+        names = tenant.neighbours("audited", 1)
         before, restarted = resident_mib(harness), restarts(harness)
-        start_with_own_mounts(tenant, "stray", "mounted", doublings=15)
-        with past_mps(harness, tenant, "stray", b"pivoted"):
+        start_with_own_mounts(tenant, "stray", "audited", doublings=15)
+        with past_mps(harness, tenant, audited, "stray", b"pivoted"):
             finding = wait_finding(harness, "stray")
             assert (finding["reason"], finding["container"]) == ("NotAnMpsClient", "app")
             time.sleep(6)  # three readings more
             nobody_is_hurt(tenant, names)
+        wait_until("the finding goes", lambda: not findings(harness, "stray"), FOUND_SECONDS)
         assert restarts(harness) == restarted
         assert resident_mib(harness) - before < 40
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("audited")
 def test_mounts_that_are_not_known_for_a_minute_are_told_on_the_pod(harness: Harness) -> None:
-    with harness.share("unknown", per_node=1), harness.namespace(enforce="baseline") as tenant:
-        start_with_own_mounts(tenant, "stray", "unknown", doublings=15)
+    with harness.namespace(enforce="baseline") as tenant:
+        start_with_own_mounts(tenant, "stray", "audited", doublings=15)
         (event,) = wait_until("the event", lambda: events(tenant, "stray", "MountsUnknown"), 120)
         assert "container app of pod" in event["message"]
         assert "mountinfo: it has more than 1048576 bytes" in event["message"]

@@ -20,8 +20,8 @@ def lease(ago: float) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (lease(600), "the operator has renewed no Lease for 10m"),
-        (lease(5), ""),
+        (600, "the operator has renewed no Lease for 10m"),
+        (5, ""),
         (FORBIDDEN, ""),
         ((404, status("NotFound", "none")), ""),
         ({"metadata": {}}, ""),
@@ -29,9 +29,10 @@ def lease(ago: float) -> dict[str, Any]:
     ids=["silent", "renewed", "no right", "no Lease", "no Lease's answer"],
 )
 def test_the_page_notes_a_silent_operator_and_nothing_else(answer: Any, says: str) -> None:
+    """A number: of a Lease that was renewed so many seconds ago."""
     notes: list[str] = []
     with fake_api() as api:
-        api.answers[PATH] = answer
+        api.answers[PATH] = lease(answer) if isinstance(answer, int) else answer
         OperatorLease(api.reader(), "gpushare-system", notes.append).look()
         assert [path for path, _ in api.asked] == [PATH]
     (note,) = notes

@@ -8,6 +8,8 @@ import pytest
 from gpushare_workload import cli
 from gpushare_workload.scenarios import SCENARIOS, scenario
 
+EXAMPLE = re.compile(r"such as .*|--slo \S+")
+"""What a user may write."""
 FIGURE = re.compile(r"\bH[12]00\b|\d ?%|\b\d[\d.,]* ?(?:ms|µs|seconds|MiB|GiB|SMs)\b|\d\.\d+ times")
 
 
@@ -26,4 +28,4 @@ def test_a_help_text_has_no_measured_figure(name: str) -> None:
     parser = argparse.ArgumentParser()
     module.add_arguments(parser)
     shown = "\n".join([module.__doc__ or "", *(str(action.help) for action in parser._actions)])  # noqa: SLF001
-    assert FIGURE.findall(shown) == []
+    assert FIGURE.findall(EXAMPLE.sub("", shown)) == []
