@@ -201,7 +201,7 @@ class PlaceQueue:
         self, sock: socket.socket, process: Identity, container: Container, *, tells: bool, since: float = 0.0
     ) -> Waited:
         """Returns once the container has a place, at once where it has one. `since`: it has waited since then, in
-        CLOCK_BOOTTIME seconds, if that is known. NoPlaceError. OSError: there is no descriptor left.
+        CLOCK_BOOTTIME seconds, if that is known. NoPlaceError.
         """
         if not self.is_on:
             return Waited.NO_QUEUE
