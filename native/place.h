@@ -27,8 +27,8 @@ enum {
                SIGNAL(29) | ~(uint64_t)0 << 33)
 #define LOOK (1 * SECONDS)
 #define SILENT (180 * SECONDS) /* a broker that has something to say each minute */
-#define AWAY (60 * SECONDS)    /* a broker that cannot be asked: then the driver finds out by itself */
-#define AGAIN (500 * MILLISECONDS)
+#define MISSED (3 * SECONDS) /* so long a broker may be away without a word of it */
+#define AWAY (900 * SECONDS) /* a broker that cannot be asked: then the driver finds out by itself */
 
 /* A line that is put together without a C library. */
 struct line {
@@ -91,7 +91,8 @@ static void tell_end(const char *text, nanoseconds waited)
     tell(&line);
 }
 
-/* Whether there is something to hear: 1; 0: not in LOOK; -1: a signal came that may want to end the wait. */
+/* Whether there is something to hear: 1; 0: not in LOOK; -1: a signal came that may want to end the wait. `sock` -1: there is
+ * nothing to listen to. */
 static int wait_for_broker(int sock)
 {
     struct kernel_poll waiting = {sock, READABLE, 0};
@@ -145,12 +146,19 @@ static enum outcome hear_places(int sock, uint32_t *position, nanoseconds *heard
     }
 }
 
+static CUresult give_up(nanoseconds began)
+{
+    tell_end("a signal came, so this program waits no longer for a place on the GPU (CUDA error 808),", now() - began);
+    return NO_PLACE;
+}
+
 /* Waits until this process may make a context, or nobody says that it may not. Else the error that its caller gets. */
 static CUresult wait_for_place(void)
 {
     const nanoseconds began = now();
     nanoseconds heard = began;
     uint32_t position = 0;
+    bool is_missed = false;
 
     while (has_class() && atomic_load_explicit(&pages->board.places, memory_order_relaxed) != 0) {
         int sock = connection();
@@ -159,15 +167,14 @@ static CUresult wait_for_place(void)
             hang_up(sock);
         switch (outcome) {
         case GIVEN:
-            if (position != 0)
+            if (position != 0 || is_missed)
                 tell_end("this program has a place on the GPU now,", now() - began);
             return CUDA_SUCCESS;
         case REFUSED:
             tell_end("no place on the GPU became free in time (CUDA error 808),", now() - began);
             return NO_PLACE;
         case GIVEN_UP:
-            tell_end("a signal came, so this program waits no longer for a place on the GPU (CUDA error 808),", now() - began);
-            return NO_PLACE;
+            return give_up(began);
         case GOES_ON:
             return CUDA_SUCCESS;
         case LOST:
@@ -175,7 +182,13 @@ static CUresult wait_for_place(void)
         }
         if (now() - heard > AWAY)
             break;
-        sleep_for(AGAIN);
+        if (now() - heard > MISSED && !is_missed) {
+            tell_end("the GPU takes no program now, as while its MPS pod is replaced; waiting, for 15 minutes at most,",
+                     now() - began);
+            is_missed = true;
+        }
+        if (wait_for_broker(-1) < 0)
+            return give_up(began);
     }
     return CUDA_SUCCESS;
 }

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
-from gpushare.agent.observe.charges import ChargeLog, SharedGpu, charges, initialising_parts
+from gpushare.agent.observe.charges import ChargeLog, SharedGpu, charges, initialising_parts, with_places
 from gpushare.agent.observe.granted import Reserved, granted_parts, reserved
 from gpushare.agent.observe.unused import RunningPart, UnusedParts, running_parts
 from gpushare.agent.observe.usage import Reading
@@ -87,7 +87,9 @@ class Observer:
         readings, cache = self._readings, self._readings.cache
         if readings.kubelet.view is None:
             return
-        held = granted_parts(cache.pods.objects.values(), places, claimed, cache.shares)
+        granted = granted_parts(cache.pods.objects.values(), places, claimed, cache.shares)
+        queued = [name for name, share in cache.shares.items() if share.queue is not None]
+        held = with_places(granted, queued, {client for gpu in readings.gpu_places() for client in gpu.held})
         whole = readings.whole_places()
         starting = initialising_parts(self.observed.values(), [*places, *whole])
         self.charges.update(charges(self._gpus(), (*held, *starting), whole), self._clock())

@@ -19,7 +19,8 @@ from gpushare.agent.podresources.holdings import ContainerName, KubeletView, Sha
 from gpushare.agent.podresources.reader import KubeletReader
 from gpushare.agent.reconcile.daemon_files import DaemonFiles
 from gpushare.agent.reconcile.directories import GpuDirectories
-from gpushare.api.gpunode import Uuid
+from gpushare.agent.reconcile.places import gpu_places
+from gpushare.api.gpunode import GpuPlaces, Uuid
 from gpushare.grant.model import Grant
 from gpushare.kube.pods import pods_by_cgroup_uid
 
@@ -60,6 +61,15 @@ class Readings:
     def claimed_grants(self) -> dict[ContainerName, Grant]:
         """What the prepared claims of this node's containers grant."""
         return self.parts()[1]
+
+    def gpu_places(self) -> list[GpuPlaces]:
+        """The places of the GPUs taken whose share has a queue."""
+        shared = self.directories.shared.values()
+        if all(item.broker is None or item.broker.places is None for item in shared):
+            return []
+        pods = pods_by_cgroup_uid(self.cache.pods.objects.values())
+        made = (gpu_places(item.broker, item.wanted.share, pods) for item in shared)
+        return [places for places in made if places is not None]
 
     def whole_places(self) -> dict[ContainerName, list[ShareGpu]]:
         """The GPUs that containers have whole."""

@@ -23,15 +23,13 @@ from gpushare.agent.podresources.holdings import ShareGpu, Slots, merged_holding
 from gpushare.agent.readings import Readings
 from gpushare.agent.reconcile.daemon_files import original_mode
 from gpushare.agent.reconcile.decision import DecisionInput, Decisions, GpuDecision, LatestDecisions
-from gpushare.agent.reconcile.places import gpu_places
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.status.status import NodeFacts, build, own_part, urgent
 from gpushare.api import names
-from gpushare.api.gpunode import GpuNode, GpuNodeStatus, GpuPlaces, Uuid
+from gpushare.api.gpunode import GpuNode, GpuNodeStatus, Uuid
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.client import API_ERRORS, GPU_NODES, NODES, Kube, Object
-from gpushare.kube.pods import pods_by_cgroup_uid
 from gpushare.mps.layout import gpu_dir
 
 LOG = logging.getLogger(__name__)
@@ -186,7 +184,7 @@ class StatusReporter:
             borrowers=observer.shortages.borrowers(),
             short=observer.shortages.short() if readings.lends else None,
             reserved=observer.reserved,
-            places=places_of(readings),
+            places=readings.gpu_places(),
             unused=None if observer.unused is None else observer.unused.published(now),
             pre_stop_mounted=observer.usage.pre_stop_mounted(),
             nvml_error=readings.inventory.error,
@@ -194,16 +192,6 @@ class StatusReporter:
             kubelet_error=readings.kubelet.error or readings.kubelet.forgotten,
             now=format_timestamp(now),
         )
-
-
-def places_of(readings: Readings) -> list[GpuPlaces]:
-    """The places of the GPUs taken whose share has a queue."""
-    shared = readings.directories.shared.values()
-    if all(item.broker is None or item.broker.places is None for item in shared):
-        return []
-    pods = pods_by_cgroup_uid(readings.cache.pods.objects.values())
-    made = (gpu_places(item.broker, item.wanted.share, pods) for item in shared)
-    return [places for places in made if places is not None]
 
 
 def snapshot(

@@ -68,6 +68,7 @@ def until(condition: Callable[[], bool], seconds: float = 5) -> None:
 
 def asks(broker: PagesBroker, waiter: Waiter, call: str = "primary()") -> None:
     """The process makes a context, and its broker has heard of it."""
+    until(lambda: waiter.pid not in broker.waiting)
     waiter.tell(call)
     until(lambda: waiter.pid in broker.waiting)
 
@@ -177,6 +178,19 @@ def test_a_wait_goes_on_at_the_broker_that_comes_next(broker: PagesBroker, waite
         following.say(waiter.pid, GIVEN)
         assert waiter.hear() == 0
     assert [line[:60] for line in waiter.lines()][-1].startswith("gpushare: this program has a place")
+
+
+def test_a_broker_that_stays_away_is_told_and_a_signal_ends_that_wait(broker: PagesBroker, waiter: Waiter) -> None:
+    waiter(f"__import__('signal').signal({int(signal.SIGINT)}, lambda *_: None) and 0")
+    asks(broker, waiter)
+    broker.close()
+    broker.waiting[waiter.pid].shutdown(socket.SHUT_RDWR)
+    until(lambda: len(waiter.lines()) == 1, 8)
+    assert "the GPU takes no program now" in waiter.lines()[0]
+    assert not waiter.has_answered()
+    os.kill(waiter.pid, signal.SIGINT)
+    assert waiter.hear(2) == 808
+    assert waiter(CONTEXTS) == 0
 
 
 def test_a_reader_that_does_not_read_holds_up_no_wait(broker: PagesBroker, libraries: Path, tmp_path: Path) -> None:

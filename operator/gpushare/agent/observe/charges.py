@@ -1,7 +1,8 @@
 """What each namespace is charged for of this node's GPUs, and what of them is idle. Pure: times are handed in.
 
 A container is charged for the part of a GPU that was granted to it, from the moment in which the kubelet or a claim
-gives it that part until it is given back, whatever the container does with it. Nothing that a tenant's process says or
+gives it that part until it is given back, whatever the container does with it; where its share has a queue, as long as
+it has a place. Nothing that a tenant's process says or
 uses changes that.
 
 Guarantees: what a GPU's namespaces are charged and what is idle add up to the time for which a share had the GPU while
@@ -67,6 +68,18 @@ def initialising_parts(readings: Iterable[Reading], listed: Collection[Container
         if usage.slot and usage.grant is not None and (usage.namespace, usage.pod) not in pods
     }
     return ((container, place, grant) for (container, place), grant in parts.items())
+
+
+def with_places(
+    granted: Iterable[GrantedPart], queued: Collection[ShareName], held: Collection[str]
+) -> Iterator[GrantedPart]:
+    """Without those that wait for a place: more hold slots than the GPU has parts. `queued`: the shares with a queue.
+    `held`: the containers that have a place there, as namespace/pod/container.
+    """
+    for part in granted:
+        container, (share, _), _ = part
+        if share not in queued or "/".join(container) in held:
+            yield part
 
 
 def charges(

@@ -18,6 +18,7 @@ from gpushare.agent.observe.charges import (
     charges,
     initialising_parts,
     part_of,
+    with_places,
 )
 from gpushare.agent.observe.usage import Reading
 from gpushare.grant.model import Grant
@@ -25,6 +26,8 @@ from gpushare.kube.client import GPU_SHARES, PODS
 from gpushare.mps.clock import boot_clock
 from tests.unit.agent.fake_node import SHARE, FakeNode
 from tests.unit.agent.observed_pods import UUID, container, pod, process, usage
+from tests.unit.agent.reconcile.test_places import HOLDER, tell_places
+from tests.unit.agent.reconcile.test_shown_grant import has_fronts
 from tests.unit.agent.reconcile.test_whole_gpus import NVIDIA, giving
 
 GPU = SharedGpu("a", UUID, "NVIDIA H200", 100_000)
@@ -68,6 +71,12 @@ def test_parts_above_the_whole_gpu_are_charged_in_proportion() -> None:
     everything = Grant("a", 100, 10_000, 1)
     charged = charges([GPU], [granted("red", everything), granted("red", everything), granted("blue", everything)], {})
     assert charged == pytest.approx({account("red"): 2 / 3, account("blue"): 1 / 3, account(IDLE): 0})
+
+
+def test_of_a_share_with_a_queue_who_has_a_place_is_charged() -> None:
+    held = [granted("red"), granted("blue"), granted("blue", gpu=OTHER, pod_name="q")]
+    assert list(with_places(held, {"a"}, {"blue/p/app", "red/q/app"})) == held[1:]
+    assert list(with_places(held, set(), set())) == held
 
 
 def test_a_whole_gpu_is_charged_whole_and_each_of_several() -> None:
@@ -167,6 +176,22 @@ async def test_a_slot_is_charged_from_its_grant_until_it_is_given_back(node: Fak
     node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
     await node.until(lambda: charged(node) == pytest.approx({"ns": 0.5, IDLE: 0.5}))
     node.kube.put(PODS, {**waiting, "status": {"phase": "Succeeded"}})
+    await node.until(lambda: charged(node) == {IDLE: 1.0})
+
+
+async def test_a_slot_is_charged_while_it_has_a_place_where_there_is_a_queue(node: FakeNode) -> None:
+    has_fronts(node)
+    await node.serving()
+    clients = {**SHARE["spec"]["clients"], "queue": {"slots": 8}}
+    node.kube.put(GPU_SHARES, {**SHARE, "spec": {"clients": clients}})
+    node.kube.put(PODS, pod(1, container(), name="pod", namespace="ns"))
+    node.kubelet.holders = {("gpushare.dev/a", "GPU-0::1")}
+    await node.until(lambda: len(node.kubelet.ids()) == 12)
+    await node.ticks(2)
+    assert charged(node) == {IDLE: 1.0}
+    tell_places(node, HOLDER)
+    await node.until(lambda: charged(node) == pytest.approx({"ns": 0.5, IDLE: 0.5}))
+    tell_places(node)
     await node.until(lambda: charged(node) == {IDLE: 1.0})
 
 
