@@ -1,8 +1,9 @@
 """How the cluster tests share one machine: how many clusters, which tests first, which name for whose cluster.
 
-Three workers for each core: a test computes for a third of its time and waits for the rest (for a Lease, a kubelet, two
+Two workers for each core: a test computes for a third of its time and waits for the rest (for a Lease, a kubelet, two
 idle minutes). A cluster at rest takes a tenth of a core; its start 35 s of CPU time, an installation of the chart 10 s,
-and a client's pod 1.3 s from its creation to its end.
+and a client's pod 1.3 s from its creation to its end. With three for each core what all do at the start took so long
+that tests ran into their time limits.
 """
 
 import json
@@ -19,7 +20,7 @@ DURATIONS = Path(__file__).with_name("durations.json")
 UNKNOWN_SECONDS = 20.0
 """Of a test that is newer than the record: it is started before the many short ones."""
 
-WORKERS_PER_CORE = 3
+WORKERS_PER_CORE = 2
 TOGETHER = frozenset(
     {
         "tests/cluster/clients/test_classes.py",
