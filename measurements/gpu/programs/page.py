@@ -48,6 +48,8 @@ pods *in slots of a share*, each with 100 % of the threads, by
 [programs](../../workload/examples/frameworks/programs) have random weights; the
 [glossary](../../docs/glossary.md) has the words.
 
+![Work of several copies under MPS, as processes and as pods, in multiples of their work in time slices, by program and
+GPU](../results/pictures/programs.png)
 
 Eight copies, or as many as stand there, under MPS without caps, divided by as many in time slices. One alone had kept
 the GPU busy for 97 % of the time with YOLOS-small, 30 % with ResNet-50, 4 % with a GPT without CUDA graphs: NVML's
