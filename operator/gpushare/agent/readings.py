@@ -129,6 +129,8 @@ def _served(item: DaemonFiles) -> tuple[ListedClients | None, float]:
         return None, 0.0
     contexts = {client.pid: client.contexts for client in state.clients}
     told = (broker.unattached, broker.without_pages, broker.without_place) if broker is not None else ((), (), ())
+    if broker is not None and broker.places is None:  # without a queue nobody needs a place
+        told = (broker.unattached, broker.without_pages, ())
     unattached, without_pages, without_place = (
         frozenset((client.pid, client.started) for client in clients) for clients in told
     )

@@ -180,9 +180,8 @@ class PlaceQueue:
         by this look and the one before.
         """
         before = self.holders.namespaces()
-        without = self.holders.listed(
-            listed, self._namespace, adopt=adopt or not self._known, take_free=not self._waiting
-        )
+        adopt = adopt or not self._known or not self.is_on  # without a queue nobody needs a place
+        without = self.holders.listed(listed, self._namespace, adopt=adopt, take_free=not self._waiting)
         self._known = True
         for container in [container for container in self._waiting if self.holders.has(container)]:
             self._end(container, Waited.PLACE)

@@ -217,6 +217,9 @@ async def test_without_a_queue_nobody_needs_a_place(scene: Scene) -> None:
         await process.do("ask")
         assert await process.do("hear") == [NOT_NEEDED, 0, 0, 0]
     assert state(scene.gpu).queue == []
+    written = state(scene.gpu).heartbeat
+    await until(lambda: state(scene.gpu).heartbeat > written + 1.0)  # ten looks at the server's list
+    assert state(scene.gpu).without_place == []
 
 
 async def test_a_process_without_a_part_of_the_gpu_takes_nobodys_turn(scene: Scene) -> None:
