@@ -2,8 +2,7 @@
 
 Two workers for each core: a test computes for a third of its time and waits for the rest (for a Lease, a kubelet, two
 idle minutes). A cluster at rest takes a tenth of a core; its start 35 s of CPU time, an installation of the chart 10 s,
-and a client's pod 1.3 s from its creation to its end. With three for each core what all do at the start took so long
-that tests ran into their time limits.
+and a client's pod 1.3 s from its creation to its end.
 """
 
 import json
