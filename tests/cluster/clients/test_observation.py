@@ -93,7 +93,7 @@ def test_audit_tells_both_figures_of_a_lost_memory_limit_and_ends_none(harness: 
 
         wait_until("the share says so", lambda: told().get("reason") == "GrantsExceeded", 20, told)
         within = condition(harness.gpu_node(), "WithinGrants")
-        (event,) = events(tenant, "hog", "MemoryAboveGrant")
+        (event,) = wait_until("the event", lambda: events(tenant, "hog", "MemoryAboveGrant"), 10)
         for text in (told()["message"], within["message"], event["message"]):
             assert all(figure in text for figure in figures), text
         assert audited.condition("Ready")["status"] == "True"
