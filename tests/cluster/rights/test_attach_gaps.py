@@ -143,7 +143,7 @@ def test_a_broker_killed_eight_times_keeps_nobody_from_mps(harness: Harness, sha
         assert [event for event in told if event["attached"] and not event["mps"]] == []
         failed = [event["error"] for event in told if not event["attached"]]
         assert set(failed) <= {CONNECTION_FAILED}, "one that was accepted a moment ago may see its broker end"
-        assert len(failed) <= 1
+        assert len(failed) <= 2, "each within half a millisecond of its being accepted"
         longest = max(event["seconds"] for event in told)
         print("s until the next process", gaps, "longest attach", longest, "of", len(told), "failed", len(failed))
         assert longest < ATTACH_SECONDS * PATIENCE
