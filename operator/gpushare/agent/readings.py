@@ -128,10 +128,11 @@ def _served(item: DaemonFiles) -> tuple[ListedClients | None, float]:
     if state is None or state.clients is None or not state.ready:
         return None, 0.0
     contexts = {client.pid: client.contexts for client in state.clients}
-    told = (broker.unattached, broker.without_pages, broker.without_place) if broker is not None else ((), (), ())
-    if broker is not None and broker.places is None:  # without a queue nobody needs a place
-        told = (broker.unattached, broker.without_pages, ())
+    if broker is None:
+        return ListedClients(contexts), state.heartbeat
+    has_queue = broker.places is not None  # without one nobody needs a place
     unattached, without_pages, without_place = (
-        frozenset((client.pid, client.started) for client in clients) for clients in told
+        frozenset((client.pid, client.started) for client in clients)
+        for clients in (broker.unattached, broker.without_pages, broker.without_place if has_queue else [])
     )
     return ListedClients(contexts, unattached, without_pages, without_place), state.heartbeat
