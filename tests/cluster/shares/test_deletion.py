@@ -46,7 +46,7 @@ def says_what_serves_still(harness: Harness, share: Share) -> None:
     """Conditions and `status` while GPUs with clients leave the share."""
     wait_until("daemons are said to serve", lambda: share.condition("DaemonsReady")["reason"] == "Draining", 30,
                lambda: share.get()["status"])  # fmt: skip
-    assert "serve the clients that run" in share.condition("DaemonsReady")["message"]
+    assert "for the clients that run" in share.condition("DaemonsReady")["message"]
     enforced = share.condition("LimitsEnforced")
     assert (enforced["status"], enforced["reason"]) == ("True", "LimitsInForce")
     assert "for the clients that run" in enforced["message"]
