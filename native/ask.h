@@ -118,16 +118,21 @@ static long hear(int sock, void *text, size_t bytes, struct reply *reply, nanose
     return got;
 }
 
+/* Of a process that was greeted. */
+static bool say_request(int sock, uint32_t request)
+{
+    static const char credentials[9] = "OUTBCRED";
+
+    return say(sock, credentials, sizeof credentials) && say(sock, &request, sizeof request);
+}
+
 /* What the broker answers; its descriptors are the caller's, whatever the answer is. */
 static bool answered(int sock, uint32_t request, struct reply *reply, nanoseconds until)
 {
-    static const char credentials[9] = "OUTBCRED";
     const struct answer *answer = &reply->answer;
     char greeting[64];
 
-    if (hear(sock, greeting, sizeof greeting, NULL, until) <= 0)
-        return false;
-    if (!say(sock, credentials, sizeof credentials) || !say(sock, &request, sizeof request))
+    if (hear(sock, greeting, sizeof greeting, NULL, until) <= 0 || !say_request(sock, request))
         return false;
     if (hear(sock, &reply->answer, sizeof reply->answer, reply, until) != sizeof reply->answer)
         return false;

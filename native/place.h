@@ -111,8 +111,6 @@ enum outcome { GOES_ON, GIVEN, REFUSED, GIVEN_UP, LOST };
  * something that is as it has to be. */
 static enum outcome hear_places(int sock, uint32_t *position, nanoseconds *heard)
 {
-    static const char credentials[9] = "OUTBCRED";
-    const uint32_t request = REQUEST_PLACE;
     nanoseconds since = now();
     bool greeted = false;
 
@@ -130,7 +128,7 @@ static enum outcome hear_places(int sock, uint32_t *position, nanoseconds *heard
         since = now();
         if (!greeted) {
             greeted = hear(sock, greeting, sizeof greeting, NULL, since + LOOK) > 0;
-            if (!greeted || !say(sock, credentials, sizeof credentials) || !say(sock, &request, sizeof request))
+            if (!greeted || !say_request(sock, REQUEST_PLACE))
                 return LOST;
             continue;
         }

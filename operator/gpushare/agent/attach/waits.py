@@ -18,9 +18,11 @@ def wait_events(state: BrokerState, share: ShareName, pods: Mapping[str, Pod], n
     """Those who wait longer than TOLD_AFTER, each once a wait: the recorder writes what stays so once. `pods`: this
     node's, by the uid in the names of their cgroups. `now`: CLOCK_BOOTTIME seconds.
     """
-    for item in state.queue if state.places is not None else ():
+    if state.places is None:
+        return
+    for item in state.queue:
         pod = pods.get(item.pod_uid)
-        if pod is None or now - item.since < TOLD_AFTER or state.places is None:
+        if pod is None or now - item.since < TOLD_AFTER:
             continue
         subject = f"{state.uuid}/{item.container}"
         note = (

@@ -15,14 +15,12 @@ from gpushare.agent.observe.borrowing import LINGER_SECONDS
 from gpushare.agent.observe.usage import ListedProcess, Reading, Usage, newest_first
 from gpushare.agent.process.processes import Identity, identity
 from gpushare.api.client_class import ClientClass
+from gpushare.mps.identity import Container
 from gpushare.mps.wire import BrokerState, ClientActivity
 
 NOTICE_SECONDS = 60.0
 FORGOTTEN_SECONDS = 300.0
 """An ended container is followed for so long: whatever it has then is left to it."""
-
-Key = tuple[str, str]
-"""(uid of the pod, container)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class IdleCourse:
 
     active: Mapping[Identity, tuple[float, float]] = field(default_factory=dict)
     gpu_idle_since: float | None = None
-    notices: Mapping[Key, float] = field(default_factory=dict)
-    endings: Mapping[Key, IdleEnding] = field(default_factory=dict)
+    notices: Mapping[Container, float] = field(default_factory=dict)
+    endings: Mapping[Container, IdleEnding] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +57,6 @@ class IdleStep:
     idle_seconds: float
     processes: tuple[ListedProcess, ...] = ()
     signal: Signals | None = None
-
-
-def key_of(usage: Usage) -> Key:
-    return usage.pod_uid, usage.container
 
 
 def follow_activity(
@@ -94,7 +88,7 @@ def idle_containers(course: IdleCourse, reading: Reading, activity: Iterable[Cli
             known = [since for since in times if since is not None]
             if len(known) == len(times):
                 result.append(Idle(usage, max(known)))
-    return sorted(result, key=lambda item: (_is_protected(item.usage), item.since, key_of(item.usage)))
+    return sorted(result, key=lambda item: (_is_protected(item.usage), item.since, item.usage.place))
 
 
 def _idle_since(course: IdleCourse, process: Identity, launched: Mapping[Identity, float | None]) -> float | None:
@@ -120,10 +114,10 @@ def idle_steps(
         elif (follow_up := _follow_up(key, ending, left, reading)) is not None:
             steps.append(follow_up)
     going = wanted - len(endings)
-    due = [item for item in idle if key_of(item.usage) not in endings and _is_due(item, now, idle_after)]
+    due = [item for item in idle if item.usage.place not in endings and _is_due(item, now, idle_after)]
     notices = {}
     for item in due[: max(0, going)]:
-        key, seconds = key_of(item.usage), now - item.since
+        key, seconds = item.usage.place, now - item.since
         given = course.notices.get(key)
         if given is None:
             steps.append(IdleStep(item.usage, seconds))
@@ -141,20 +135,22 @@ def _is_due(item: Idle, now: float, idle_after: float) -> bool:
     return now - item.since >= idle_after - NOTICE_SECONDS
 
 
-def _left(key: Key, ending: IdleEnding, reading: Reading) -> tuple[ListedProcess, ...]:
-    held = (usage for usage in reading.usages if key_of(usage) == key)
+def _left(key: Container, ending: IdleEnding, reading: Reading) -> tuple[ListedProcess, ...]:
+    held = (usage for usage in reading.usages if usage.place == key)
     return newest_first(
         process for usage in held for process in usage.processes if identity(process) in ending.processes
     )
 
 
-def _follow_up(key: Key, ending: IdleEnding, left: tuple[ListedProcess, ...], reading: Reading) -> IdleStep | None:
+def _follow_up(
+    key: Container, ending: IdleEnding, left: tuple[ListedProcess, ...], reading: Reading
+) -> IdleStep | None:
     """A process whose contexts were ended keeps its memory until it exits, which the next holder of its place needs."""
-    usage = next(item for item in reading.usages if key_of(item) == key)
+    usage = next(item for item in reading.usages if item.place == key)
     seconds = reading.taken_at - ending.at
     if living := tuple(process for process in left if not process.terminated):
         return IdleStep(usage, seconds, living)  # the MPS daemon has not been reached yet
-    beside = any(item.living for item in reading.usages if key_of(item) == key)
+    beside = any(item.living for item in reading.usages if item.place == key)
     if beside or seconds < LINGER_SECONDS:
         return None  # the end of its main process would cut off the kernels of those beside it
     return IdleStep(usage, seconds, left, Signals.SIGTERM if seconds < 2 * LINGER_SECONDS else Signals.SIGKILL)

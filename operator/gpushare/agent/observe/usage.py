@@ -86,6 +86,11 @@ class Usage:
     """Of the MPS server, for all of its processes; 0: there is no bound."""
 
     @property
+    def place(self) -> tuple[str, str]:
+        """Its pod and container: `gpushare.mps.identity.Container`."""
+        return self.pod_uid, self.container
+
+    @property
     def mps(self) -> bool:
         return all(process.mps for process in self.processes)
 

@@ -232,7 +232,7 @@ def _past_mps(usage: Usage, reading: Reading) -> Violation:
         return Violation(EventReason.NOT_AN_MPS_CLIENT, usage, 0, usage.memory_mib)
     if all(process.unmounted for process in usage.processes):
         return Violation(EventReason.CDI_EDITS_MISSING, usage, 0, usage.memory_mib, cdi_on=reading.cdi_on)
-    clients = [other for other in reading.usages if other.mps and _place(other) == _place(usage)]
+    clients = [other for other in reading.usages if other.mps and other.place == usage.place]
     beside = tuple(process for other in clients for process in other.living)
     to_end = newest_first(usage.processes)
     return Violation(EventReason.NOT_AN_MPS_CLIENT, usage, 0, usage.memory_mib, to_end, beside)
@@ -258,10 +258,6 @@ def _by_the_server(usage: Usage, grant: Grant, reading: Reading) -> Iterable[Vio
         hidden = () if usage.by_default else forged.hidden
         beside = (*forged.named, *(process for process in living if process not in hidden))
         yield Violation(EventReason.CLIENT_NOT_LISTED, usage, 0, len(forged.hidden), hidden, beside)
-
-
-def _place(usage: Usage) -> tuple[str, str]:
-    return usage.pod_uid, usage.container
 
 
 def _above_grant(usage: Usage, grant: Grant, credible: bool) -> Iterable[Violation]:

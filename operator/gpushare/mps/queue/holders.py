@@ -85,7 +85,7 @@ class PlaceHolders:
 
     def attaching(self, container: Container, process: Identity) -> None:
         """A process of a container with a place asks for a context; until `attached` or `failed`."""
-        self._held[container].uses.setdefault(process, _Use()).attaching += 1
+        self._use(container, process).attaching += 1
 
     def attached(self, container: Container, process: Identity) -> None:
         """It was let through, and is listed soon."""

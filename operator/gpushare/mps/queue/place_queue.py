@@ -1,7 +1,8 @@
 """The containers that wait for a place on one GPU, and the connections by which their processes do.
 
-Guarantees: whoever waits costs a descriptor and no polling; places are handed over as `order` has it, and nobody loses
-its turn by the end of a broker. A container that waited for as long as its share lets it is refused, and told.
+Guarantees: whoever waits costs a descriptor, and no question of its own (`hang_ups`); places are handed over as `order`
+has it, and nobody loses its turn by the end of a broker. A container that waited for as long as its share lets it is
+refused, and told.
 Nobody gets a place before it is known who has one, while the GPU takes no client, or, after a broker's end, before
 those who had waited for longer have had the time to come back.
 """
@@ -177,11 +178,14 @@ class PlaceQueue:
 
     def look(self, listed: Mapping[Identity, Container], *, adopt: bool) -> frozenset[Container]:
         """Takes note of whose processes the server lists. `adopt`: as `PlaceHolders.listed`. Returns who has no place
-        by this look and the one before.
+        by this look and the one before; without a queue nobody needs a place.
         """
+        if not self.is_on:
+            return frozenset()
         before = self.holders.namespaces()
-        adopt = adopt or not self._known or not self.is_on  # without a queue nobody needs a place
-        without = self.holders.listed(listed, self._namespace, adopt=adopt, take_free=not self._waiting)
+        without = self.holders.listed(
+            listed, self._namespace, adopt=adopt or not self._known, take_free=not self._waiting
+        )
         self._known = True
         for container in [container for container in self._waiting if self.holders.has(container)]:
             self._end(container, Waited.PLACE)

@@ -70,19 +70,7 @@ def share_of(
     if clients < 1:
         return None
     threads = max(1, int(cap or 100 / best.case.total)) if capped else 100
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": "GpuShare",
-        "metadata": {"name": name},
-        "spec": {
-            "gpus": {"products": [product]},
-            "clients": {
-                "perGpu": clients,
-                "threads": {"default": threads, "max": threads},
-                "memory": {"default": f"{memory}Mi"},
-            },
-        },
-    }
+    return _share(name, product, clients, {"default": threads, "max": threads}, memory)
 
 
 def share_beside(
@@ -96,16 +84,14 @@ def share_beside(
     if gpu_mib is None or not known or len(known) < len(alone):
         return None
     memory = max(LEAST_UNCAPPED_MIB, min(memory_for(max(known)), (gpu_mib - RESERVE_MIB) // 2))
-    spec = {
-        "gpus": {"products": [product]},
-        "clients": {
-            "perGpu": 2,
-            "threads": {"default": 100 if way.best_effort else way.percent, "max": 100},
-            "memory": {"default": f"{memory}Mi"},
-        },
-    }
-    share = {"apiVersion": names.API_VERSION, "kind": "GpuShare", "metadata": {"name": name}, "spec": spec}
-    return with_class(share, way, "")
+    threads = {"default": 100 if way.best_effort else way.percent, "max": 100}
+    return with_class(_share(name, product, 2, threads, memory), way, "")
+
+
+def _share(name: str, product: str, per_gpu: int, threads: Mapping[str, int], memory_mib: int) -> dict[str, Any]:
+    clients = {"perGpu": per_gpu, "threads": threads, "memory": {"default": f"{memory_mib}Mi"}}
+    spec = {"gpus": {"products": [product]}, "clients": clients}
+    return {"apiVersion": names.API_VERSION, "kind": "GpuShare", "metadata": {"name": name}, "spec": spec}
 
 
 def with_class(share: Mapping[str, Any], way: JobWay, namespace: str) -> dict[str, Any]:

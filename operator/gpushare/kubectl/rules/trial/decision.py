@@ -42,16 +42,12 @@ class RuleParts:
 
     @property
     def holds(self) -> Holds:
-        parts = (self.work, self.latency, self.even, self.mps)
-        if Holds.NO in parts:
-            return Holds.NO
-        return Holds.UNCLEAR if Holds.UNCLEAR in parts else Holds.YES
+        return _all_of(self.work, self.latency, self.even, self.mps)
 
     @property
     def gains(self) -> Holds:
         """Whether more gets done under MPS, whoever pays for it."""
-        parts = (self.work, self.mps)
-        return Holds.NO if Holds.NO in parts else Holds.UNCLEAR if Holds.UNCLEAR in parts else Holds.YES
+        return _all_of(self.work, self.mps)
 
 
 def judge(row: TrialRow) -> RuleParts | None:
@@ -64,6 +60,12 @@ def judge(row: TrialRow) -> RuleParts | None:
         even=Holds.YES if row.of_mean is None else _at_least(row.of_mean, LEAST_OF_MEAN),
         mps=_not_below_slices(row.of_slices),
     )
+
+
+def _all_of(*parts: Holds) -> Holds:
+    if Holds.NO in parts:
+        return Holds.NO
+    return Holds.UNCLEAR if Holds.UNCLEAR in parts else Holds.YES
 
 
 def _at_least(spread: Spread, bound: float) -> Holds:
