@@ -157,7 +157,8 @@ cluster-test: venv cluster-build ## the tests on real clusters (root), CLUSTERS=
 	@$(BIN)/python -m pytest tests/cluster -m 'not long' $(if $(RECORD),--record-durations) -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
 
 .PHONY: test-long
-test-long: venv cluster-build ## rare accidents and other projects' suites, an hour (root); writes tests/cluster/long-run.json
+test-long: venv cluster-build ## properties with new examples, rare accidents and other projects' suites, an hour (root); writes tests/cluster/long-run.json
+	@$(AS_ROOT) $(BIN)/python -m pytest tests/unit -m hypothesis --hypothesis-profile=anew -n $(JOBS) $(NO_HANG)
 	@$(LOCAL) images >/dev/null
 	@$(BIN)/python -m tests.cluster.long_run $(if $(RECORD),--record-durations) -v -n $(CLUSTERS) --reruns $(RERUNS) --reruns-delay 5 -raR --durations=40
 

@@ -121,8 +121,9 @@ def plain_refusals(snapshot: Snapshot, share: GpuShare, owner_of: Owners) -> tup
             if given_of.get(record.uuid) == share.name:
                 matching += 1
             elif record.gpu is not None:
-                holder = given_of.get(record.uuid) or record.holder
-                candidate = Candidate(node, record.gpu, name in snapshot.nvidia_dra_nodes, share, holder, taken)
+                owner = given_of.get(record.uuid)
+                holder, leaves, dra = owner or record.holder, owner is None, name in snapshot.nvidia_dra_nodes
+                candidate = Candidate(node, record.gpu, dra, share, holder, taken, leaves)
                 rules = (
                     (*GIVE_UP_RULES, (GpuReason.PER_NODE_REACHED, per_node_reached)) if holder == share.name else CHAIN
                 )
