@@ -167,6 +167,8 @@ class FakeKube:
 
     async def list_all(self, resource: Resource, namespace: str | None = None, **selectors: str) -> Object:
         await self._request("list", resource, limit=selectors.get("limit"))
+        if resource in self.not_served:
+            raise KubeError(HTTPStatus.NOT_FOUND, "NotFound", "the server could not find the requested resource")
         items = [obj for obj in self.all(resource) if _selected(obj, namespace, selectors)]
         limit = int(selectors.get("limit") or len(items))
         return {"metadata": {"resourceVersion": str(self.version)}, "items": items[:limit]}

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 
 from gpushare.agent.dra.driver import ClaimDelivery
+from gpushare.agent.dra.plugin import is_registered
 from gpushare.agent.observation import Observer
 from gpushare.agent.observe.activity import ContainerActivity
 from gpushare.agent.observe.usage import Reading
@@ -25,7 +26,7 @@ from gpushare.agent.reconcile.daemon_files import original_mode
 from gpushare.agent.reconcile.decision import DecisionInput, Decisions, GpuDecision, LatestDecisions
 from gpushare.agent.settings import AgentSettings
 from gpushare.agent.status.metrics import NodeSnapshot
-from gpushare.agent.status.status import NodeFacts, build, own_part, urgent
+from gpushare.agent.status.status import NodeFacts, build, offered_by_nvidia, own_part, urgent
 from gpushare.api import names
 from gpushare.api.gpunode import GpuNode, GpuNodeStatus, Uuid
 from gpushare.api.timestamps import format_timestamp
@@ -167,6 +168,7 @@ class StatusReporter:
     def _facts(self, decisions: Decisions) -> NodeFacts:
         readings, observer, given = self._readings, self._observer, decisions.given
         now, root = datetime.now(UTC), self._settings.root
+        claims = given.kubelet.nvidia_claims if given.kubelet is not None else frozenset()
         return NodeFacts(
             generation=given.generation,
             agent_version=RELEASE,
@@ -190,8 +192,16 @@ class StatusReporter:
             nvml_error=readings.inventory.error,
             driver_error=readings.devices.problem() or readings.devices.daemon_problem(),
             kubelet_error=readings.kubelet.error or readings.kubelet.forgotten,
+            nvidia_claims=claims,
+            offered_by_nvidia=self._offered_by_nvidia(given, claimed=bool(claims)),
+            slice_error=self._delivery.refused,
             now=format_timestamp(now),
         )
+
+    def _offered_by_nvidia(self, given: DecisionInput, *, claimed: bool) -> Sequence[str]:
+        own = {resource for resource, _ in self._readings.directories.whole_names}
+        by_claims = claimed or is_registered(self._settings.kubelet_dir, names.NVIDIA_DRA_DRIVER)
+        return offered_by_nvidia(given.kubelet.allocatable_ids if given.kubelet else (), own, by_claims=by_claims)
 
 
 def snapshot(

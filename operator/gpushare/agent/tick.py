@@ -120,7 +120,9 @@ class Tick:
         pods = self._readings.cache.known_pods()
         if pods is None or not any(item.plan.stage is GpuStage.TAKE for item in assessed.values()):
             return None
-        return foreign_holders(pods, {resource for resource, _ in self._readings.directories.whole_names})
+        view = self._readings.kubelet.view
+        own = {resource for resource, _ in self._readings.directories.whole_names}
+        return foreign_holders(pods, own, view.nvidia_claims if view is not None else ())
 
     def _put_back_untaken(self, given: DecisionInput, assessed: Assessed) -> None:
         if given.assignments is None:

@@ -10,7 +10,7 @@ class ConditionType(StrEnum):
     LIMITS_ENFORCED = "LimitsEnforced"
     DAEMONS_CURRENT = "DaemonsCurrent"
     DEPARTURES_GUARDED = "DeparturesGuarded"
-    WRITES_ACCEPTED = "WritesAccepted"  # there only while it is False
+    WRITES_ACCEPTED = "WritesAccepted"  # there only while it is False; of a GpuNode, too
 
 
 MEMORY_PRESSURE = "MemoryPressure"
@@ -19,6 +19,8 @@ AGENT_REPORTING = "AgentReporting"
 """Condition of a GpuNode, written by the operator: True while the agent's heartbeat is renewed, Unknown otherwise."""
 NVML_REACHABLE = "NvmlReachable"
 """Condition of a GpuNode: True while NVML describes every GPU that it counts."""
+GPUS_EXCLUSIVE = "GpusExclusive"
+"""Condition of a GpuNode: False while processes can use a shared GPU past MPS, or NVIDIA's parts offer it, too."""
 
 
 class ShareReason(StrEnum):
@@ -144,9 +146,6 @@ class EventReason(StrEnum):
     CLAIM_PENDING = "ClaimPending"
     AGENT_SILENT = "AgentSilent"
     AGENT_REPORTING = "AgentReporting"
-
-
-NVML_REACHABLE = "NvmlReachable"
 
 
 FINDING_REASONS = (

@@ -51,6 +51,9 @@ ANNOTATION_SCHEDULERS_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 NVIDIA_RESOURCES = ("nvidia.com/gpu", "nvidia.com/mig-")
 """Prefixes of the resources of whole GPUs and MIG devices, which NVIDIA's device plugin delivers."""
 
+NVIDIA_DRA_DRIVER = "gpu.nvidia.com"
+"""NVIDIA's own DRA driver, which delivers whole GPUs and parts of them by claims."""
+
 CDI_KIND = f"{GROUP}/gpu"
 
 DRA_DRIVER = GROUP

@@ -23,8 +23,7 @@ from gpushare.controller.events import FleetEvents
 from gpushare.controller.metrics import OperatorMeters
 from gpushare.controller.writes import Key, Note, Write, WriteStage
 from gpushare.kube.client import API_ERRORS, CLAIM_TEMPLATES, Kube, KubeError, Resource
-from gpushare.planner import RefusedWrite
-from gpushare.planner.status.refused_writes import refused_sentence
+from gpushare.messages.refused_writes import RefusedWrite, refused_sentence
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 16
@@ -248,7 +247,7 @@ class Applier:
         LOG.log(logging.INFO if conflict else logging.WARNING, "%s failed, again in %.3g s: %s", write, pause, error)
         self._meters.wrote(write, "conflict" if conflict else "failed")
         lasts = pause >= LAST_CONFLICT_BACKOFF if conflict else pause > FIRST_BACKOFF
-        if isinstance(error, KubeError) and lasts and is_refusal(error):
+        if isinstance(error, KubeError) and lasts and error.refused:
             self._tell(write, error)
         self._answered()
 
@@ -270,11 +269,6 @@ class Applier:
         pause = max(backoff, least)
         self._retries[write.key] = self._clock() + pause, backoff
         return pause
-
-
-def is_refusal(error: KubeError) -> bool:
-    """Whether somebody has to mend something. Else the API server could not answer, or asks for patience."""
-    return not (error.failed or error.retry_after) or "failed calling webhook" in str(error)
 
 
 def phases(writes: Sequence[Write]) -> list[list[Write]]:

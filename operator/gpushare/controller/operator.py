@@ -18,9 +18,11 @@ from gpushare.controller.heartbeats.monitor import HeartbeatMonitor
 from gpushare.controller.metrics import FleetSnapshot, export
 from gpushare.controller.reconcile import Reconciler
 from gpushare.controller.settings import OperatorSettings
+from gpushare.controller.writes import MANAGER
 from gpushare.kube.client import Kube
 from gpushare.kube.coordination.elector import Elector, LeaseLostError
 from gpushare.kube.coordination.leadership import Leadership
+from gpushare.kube.events.recorder import EventRecorder
 from gpushare.process import heap
 
 LOG = logging.getLogger(__name__)
@@ -118,4 +120,5 @@ class Operator:
             if self._settings.certificates == "SelfSigned":
                 from gpushare.controller.webhook_certificates import keep
 
-                start(keep.run(self.kube, self._settings), "certificates")
+                recorder = EventRecorder(self.kube, MANAGER, settings.pod_name)
+                start(keep.run(self.kube, settings, recorder), "certificates")

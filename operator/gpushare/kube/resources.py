@@ -37,6 +37,11 @@ class KubeError(Exception):
         """The server did not refuse the request, but could not answer it."""
         return self.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
+    @property
+    def refused(self) -> bool:
+        """Somebody has to mend something. Else the API server could not answer, or asks for patience."""
+        return not (self.failed or self.retry_after) or "failed calling webhook" in str(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -68,6 +73,10 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices")
+EARLIER_RESOURCE_SLICES = tuple(
+    Resource("resource.k8s.io", version, "resourceslices") for version in ("v1beta2", "v1beta1")
+)
+"""As Kubernetes before 1.34 serves them, where it does; spec.driver and spec.nodeName are where they are in v1."""
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims")
 CLAIM_TEMPLATES = Resource("resource.k8s.io", "v1", "resourceclaimtemplates")
 CLAIMS_SINCE = (1, 36)

@@ -5,7 +5,6 @@ from gpushare.planner.model import (
     MpsPod,
     NodeView,
     RefusalVerdict,
-    RefusedWrite,
     ShareReport,
     Snapshot,
     Template,
@@ -22,6 +21,5 @@ __all__ = [
     "Snapshot",
     "Template",
     "RefusalVerdict",
-    "RefusedWrite",
     "plan",
 ]

@@ -8,6 +8,7 @@ from typing import Literal
 from gpushare.api.conditions import ConditionType, DaemonReason, ShareReason
 from gpushare.api.gpunode import Assignment, GpuNode
 from gpushare.api.gpushare import GpuShare, GpuShareStatus
+from gpushare.messages.refused_writes import RefusedWrite
 from gpushare.planner.pending import Demand, Pending
 
 Jumps = Mapping[tuple[str, str], timedelta]
@@ -86,17 +87,6 @@ class Template:
 
     digest: str
     observed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedWrite:
-    """A write that the API server refused more than once. `what`: verb and object. `status`: HTTP's. `said`: the API
-    server's words. `squatter`: of a claim template, whose name others may take: what kubectl would delete then."""
-
-    what: str
-    status: int
-    said: str
-    squatter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,38 @@ async def test_no_gpu_is_taken_beside_a_pod_that_holds_a_whole_one(node: FakeNod
     await node.until(lambda: len(node.kubelet.ids()) == 4)
 
 
+async def test_no_gpu_is_taken_beside_a_pod_that_has_one_by_nvidias_driver(node: FakeNode) -> None:
+    """NVIDIA's DRA driver may be off the node already, and its ResourceSlice gone: the claim is still the pod's."""
+    node.kubelet.holders = {("gpu.nvidia.com", "gpu-0")}
+    await node.until(lambda: node.status().get("gpus"))
+    bound = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    metadata = {"name": "pod", "namespace": "ns", "uid": "w"}
+    node.kube.put(PODS, {"metadata": metadata, "spec": {"containers": [{"name": "app"}]}, "status": bound})
+    await node.until(lambda: node.status().get("foreignHolders"))
+    node.kube.assign({"uuid": "GPU-0", "share": "a"})
+    await node.until(lambda: "a pod of this node holds gpu.nvidia.com" in node.daemon().get("message", ""))
+    assert "GPU-0" not in node.nvml.modes, "its compute mode was set"
+    node.kubelet.holders = set()
+    await node.until(lambda: len(node.kubelet.ids()) == 4)
+
+
+async def test_gpus_of_shares_that_nvidias_driver_offers_too_are_told(node: FakeNode) -> None:
+    def told() -> list[tuple[str, str]]:
+        conditions = node.status()["conditions"]
+        return [(item["status"], item["reason"]) for item in conditions if item["type"] == "GpusExclusive"]
+
+    await node.serving()
+    await node.until(lambda: node.daemon().get("ready"))
+    assert told() == []
+    registered = node.root.parent / "kubelet/plugins_registry/gpu.nvidia.com-reg.sock"
+    registered.parent.mkdir(parents=True, exist_ok=True)
+    registered.touch()
+    await node.until(lambda: told() == [("False", "HeldByNvidiaDra")])
+    assert len(node.kubelet.ids()) == 4, "what the share has it keeps, and its clients with it"
+    registered.unlink()
+    await node.until(lambda: told() == [])
+
+
 async def test_before_its_daemon_is_verified_a_gpu_is_neither_offered_nor_gated(node: FakeNode) -> None:
     node.supervised = False
     await node.until(lambda: node.status().get("gpus"))

@@ -52,6 +52,11 @@ class ClaimDelivery:
             DeviceHealth(self._node, names.device_name(item.plan.uuid), _trouble(item)) for item in gpus
         )
 
+    @property
+    def refused(self) -> str:
+        """Why the API server takes no ResourceSlice of this node, as one sentence; empty: it takes it."""
+        return self._slices.refused if self._serving else ""
+
     def closed(self) -> set[Uuid] | None:
         """The offered GPUs that no claim can get, by the API server's ResourceSlice. None: that is not known."""
         if not self._slices.known:

@@ -19,6 +19,15 @@ CLOSE_SECONDS = 1.0
 FOLDER = "plugins_registry"
 
 
+def is_registered(kubelet_dir: Path, driver: str) -> bool:
+    """Whether a DRA driver has its socket in the kubelet's registration folder. Kubernetes' helper for drivers names it
+    after the driver, with the UID of its pod where two versions overlap."""
+    try:
+        return any((kubelet_dir / FOLDER).glob(f"{driver}-*.sock"))
+    except OSError:
+        return False
+
+
 class DraPlugin:
     def __init__(self, kubelet_dir: Path, hooks: ClaimHooks, poll_seconds: float = POLL_SECONDS) -> None:
         """`kubelet_dir`: such as /var/lib/kubelet, at the same place here as for the kubelet."""

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from gpushare.agent.dra.slices import same
 from gpushare.api import names
 from gpushare.kube.cache.reflector import Reflector
-from gpushare.kube.client import API_ERRORS, NODES, RESOURCE_SLICES, Kube, Object
+from gpushare.kube.client import API_ERRORS, NODES, RESOURCE_SLICES, Kube, KubeError, Object
 from gpushare.messages.log_on_change import LogOnChange
+from gpushare.messages.refused_writes import RefusedWrite, refused_sentence
 
 LOG = logging.getLogger(__name__)
 MANAGER = "gpushare-agent"
@@ -31,6 +32,9 @@ class SlicePublisher:
         self._node_uid = ""
         self._retry_at = 0.0
         self._problems = LogOnChange(LOG)
+        self.refused = ""
+        """Why the API server took no slice twice in a row, with what mends it; empty: it did, or could not answer."""
+        self._failures = 0
 
     @property
     def known(self) -> bool:
@@ -79,7 +83,14 @@ class SlicePublisher:
                 name = desired["metadata"]["name"]
                 self._slices.observe(await self._kube.apply(RESOURCE_SLICES, name, desired, manager=MANAGER))
             self._problems.clear()
+            self.refused, self._failures = "", 0
         except API_ERRORS as error:
             self._retry_at = self._clock() + RETRY_SECONDS
+            self._failures += 1
+            if isinstance(error, KubeError) and error.refused and self._failures > 1:
+                name = names.slice_name(self._node)
+                self.refused = refused_sentence(
+                    RefusedWrite(f"to apply resourceslices {name}", error.status, str(error))
+                )
             self._node_uid = ""  # the Node may have been created again
             self._problems.log("ResourceSlice %s not written: %s", names.slice_name(self._node), error)

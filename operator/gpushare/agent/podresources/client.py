@@ -12,6 +12,7 @@ from gpushare.agent.podresources.holdings import HeldDevice
 from gpushare.agent.proto import podresources_v1_grpc as services
 from gpushare.agent.proto import podresources_v1_pb2 as messages
 from gpushare.agent.rpc.client import RpcChannel, RpcError, ask
+from gpushare.api.names import NVIDIA_DRA_DRIVER
 
 SECONDS = 5.0
 MAX_ANSWER_BYTES = 48 * 1024 * 1024
@@ -46,15 +47,24 @@ class PodResources:
             self._kept = None
 
     async def held(self) -> list[HeldDevice]:
-        """Devices of every resource held by containers of this node. PodResourcesError: no answer."""
+        """Devices of every resource held by containers of this node, and those of NVIDIA's DRA driver, which kubelets
+        tell from 1.34 on. PodResourcesError: no answer."""
         answer = await self._ask("List", messages.ListPodResourcesRequest())
-        return [
+        containers = [(pod, container) for pod in answer.pod_resources for container in pod.containers]
+        by_plugins = [
             HeldDevice(pod.namespace, pod.name, container.name, devices.resource_name, device_id)
-            for pod in answer.pod_resources
-            for container in pod.containers
+            for pod, container in containers
             for devices in container.devices
             for device_id in devices.device_ids
         ]
+        by_claims = [
+            HeldDevice(pod.namespace, pod.name, container.name, device.driver_name, device.device_name)
+            for pod, container in containers
+            for claim in container.dynamic_resources
+            for device in claim.claim_resources
+            if device.driver_name == NVIDIA_DRA_DRIVER
+        ]
+        return by_plugins + by_claims
 
     async def allocatable(self) -> set[tuple[str, str]]:
         """(resource, device id) of every healthy device that the kubelet knows. PodResourcesError: no answer."""

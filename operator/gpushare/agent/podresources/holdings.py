@@ -22,7 +22,8 @@ NO_WHOLE: WholeNames = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """One device id of any resource that one container holds, from its pod's admission to its end."""
+    """One device id of any resource that one container holds, from its pod's admission to its end. `resource`: of what
+    it has by a claim, the DRA driver."""
 
     namespace: str
     pod: str
@@ -42,6 +43,8 @@ class KubeletView:
     `allocatable_ids`, `held_ids`: device ids by resource, others' included. `asking`: how many containers hold some of
     a resource.
 
+    `nvidia_claims`: (namespace, name) of the pods that have a GPU by a claim of NVIDIA's DRA driver.
+
     `forgotten`: those of `held` that the kubelet no longer lists although their containers run: it may not give them
     to others. Where it has already, the container has the number of another slot here.
     """
@@ -55,6 +58,7 @@ class KubeletView:
     allocatable_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
     held_ids: Mapping[str, frozenset[str]] = field(default_factory=dict)
     asking: Mapping[str, int] = field(default_factory=dict)
+    nvidia_claims: frozenset[tuple[str, str]] = frozenset()
     forgotten: Holdings = field(default_factory=dict)
 
     def containers(self) -> frozenset[ContainerName]:
@@ -117,6 +121,7 @@ def view(
         Counter(
             resource for resource, *_ in {(item.resource, item.namespace, item.pod, item.container) for item in held}
         ),
+        frozenset((item.namespace, item.pod) for item in held if item.resource == names.NVIDIA_DRA_DRIVER),
     )
 
 

@@ -18,7 +18,17 @@ from gpushare.agent.reconcile.assignments import GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
-from gpushare.api.conditions import AGENT_REPORTING, MEMORY_PRESSURE, NVML_REACHABLE, DaemonReason, EventReason
+from gpushare.api.conditions import (
+    AGENT_REPORTING,
+    GPUS_EXCLUSIVE,
+    MEMORY_PRESSURE,
+    NVML_REACHABLE,
+    ConditionType,
+    DaemonReason,
+    EventReason,
+    GpuReason,
+    ShareReason,
+)
 from gpushare.api.gpunode import (
     MAX_GPUS,
     MAX_PODS,
@@ -52,7 +62,6 @@ KUBELET_REACHABLE = "KubeletReachable"
 DRIVER_REACHABLE = "DriverFilesReachable"
 WAITING_FOR_CLIENTS = "WaitingForClients"
 WITHIN_GRANTS = "WithinGrants"
-GPUS_EXCLUSIVE = "GpusExclusive"
 
 PodNames = Mapping[tuple[ShareName, Uuid], Collection[str]]
 """namespace/name of the pods that hold slots, by (share, GPU)."""
@@ -93,6 +102,12 @@ class NodeFacts:
     kubelet_error: str = ""
     driver_error: str = ""
     """Which of the driver's files that containers need are missing."""
+    nvidia_claims: Collection[tuple[str, str]] = ()
+    """(namespace, name) of the pods that have a GPU by a claim of NVIDIA's DRA driver."""
+    offered_by_nvidia: Sequence[str] = ()
+    """What of NVIDIA's offers GPUs of this node to pods: resources of its device plugin, its DRA driver."""
+    slice_error: str = ""
+    """Why the API server takes no ResourceSlice of this node."""
     now: str = ""
     """RFC 3339, for conditions that change."""
     modes: ComputeModePolicy = ComputeModePolicy.MANAGE
@@ -110,7 +125,9 @@ def build(facts: NodeFacts, before: GpuNodeStatus) -> GpuNodeStatus:
         daemons=[daemon for item in sorted(facts.gpus, key=lambda item: item.plan.uuid) if (daemon := _daemon(item))],
         holders=before.holders if facts.held is None else _holders(facts.held, facts.holding, facts.reserved),
         places=sorted(facts.places, key=lambda item: item.uuid)[:MAX_GPUS],
-        foreign_holders=before.foreign_holders if facts.pods is None else foreign_holders(facts.pods, whole),
+        foreign_holders=before.foreign_holders
+        if facts.pods is None
+        else foreign_holders(facts.pods, whole, facts.nvidia_claims),
         findings=before.findings if facts.findings is None else list(facts.findings),
         borrowers=before.borrowers if facts.borrowers is None else list(facts.borrowers),
         unused=before.unused if facts.unused is None else list(facts.unused),
@@ -193,12 +210,21 @@ def name_pods(pods: Collection[str], most: int = MAX_PODS) -> str:
     return named("pod", sorted(pods), most)
 
 
-def foreign_holders(pods: Iterable[Pod], own: Collection[str] = ()) -> list[ForeignHolder]:
-    """Pods that have not ended and request a whole NVIDIA GPU or a MIG device. `own`: resources of our whole GPUs here.
+def foreign_holders(
+    pods: Iterable[Pod], own: Collection[str] = (), claims: Collection[tuple[str, str]] = ()
+) -> list[ForeignHolder]:
+    """Pods that have not ended and request a whole NVIDIA GPU or a MIG device, or have one by a claim. `own`: resources
+    of our whole GPUs here. `claims`: (namespace, name) of those with a claim of NVIDIA's DRA driver.
 
     Without those that only name this node: their kubelet has not taken them up, and no scheduler has found room here.
     """
+    pods = list(pods)
     holders = {
+        (namespace, name, names.NVIDIA_DRA_DRIVER)
+        for pod in pods
+        if not has_ended(pod) and (namespace := pod["metadata"]["namespace"], name := pod["metadata"]["name"]) in claims
+    }
+    holders |= {
         (pod["metadata"]["namespace"], pod["metadata"]["name"], resource)
         for pod in pods
         for container in containers(pod)
@@ -210,6 +236,24 @@ def foreign_holders(pods: Iterable[Pod], own: Collection[str] = ()) -> list[Fore
         ForeignHolder(namespace=namespace, pod=name, resource=resource)
         for namespace, name, resource in sorted(holders)[:MAX_FOREIGN]
     ]
+
+
+def offered_by_nvidia(allocatable: Iterable[str], own: Collection[str], *, by_claims: bool) -> list[str]:
+    """What of NVIDIA's offers GPUs of this node. `allocatable`: the resources of the kubelet's devices; `own`: those of
+    our whole GPUs; `by_claims`: NVIDIA's DRA driver serves here, or a pod has a GPU by it."""
+    plugins = {resource for resource in allocatable if resource.startswith(names.NVIDIA_RESOURCES)}.difference(own)
+    return [*sorted(plugins), *([names.NVIDIA_DRA_DRIVER] if by_claims else [])]
+
+
+def offered_twice(resource: str) -> str:
+    """What to say of a node whose GPUs a share and something of NVIDIA's offer. `resource`: NVIDIA's, or DRA driver."""
+    what, label = f"its device plugin, as {resource}", "device-plugin"
+    if resource == names.NVIDIA_DRA_DRIVER:
+        what, label = f"its DRA driver {resource}", "dra-driver"
+    return (
+        f"GPUs of shares are offered by NVIDIA's parts, too: {what}. Pods that get one fail at its mode, or use it "
+        f"past MPS and every limit; with the GPU Operator label the node nvidia.com/gpu.deploy.{label}=false"
+    )
 
 
 def _gpu(view: GpuView, facts: NodeFacts, servers: Collection[int | None]) -> Gpu:
@@ -298,6 +342,7 @@ def _conditions(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
         *_within_grants(facts, before),
         *_memory_pressure(facts, before),
         *_exclusive(facts, before),
+        *_writes_accepted(facts, before),
     ]
 
 
@@ -323,10 +368,16 @@ def _memory_pressure(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]
 
 
 def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
-    """The condition, only if the agent leaves the modes alone: otherwise a ready MPS daemon says as much."""
+    """The condition, only if the agent leaves the modes alone, or while something of NVIDIA's offers the GPUs, too:
+    otherwise a ready MPS daemon says as much."""
+    shared = {item.plan.uuid for item in facts.gpus if not item.plan.resource}
+    if facts.gpus and facts.offered_by_nvidia:
+        first = facts.offered_by_nvidia[0]
+        by_claims = first == names.NVIDIA_DRA_DRIVER
+        reason = GpuReason.HELD_BY_NVIDIA_DRA if by_claims else GpuReason.HELD_BY_NVIDIA_PLUGIN
+        return [_since(GPUS_EXCLUSIVE, "False", reason, offered_twice(first), facts, before)]
     if facts.modes is ComputeModePolicy.MANAGE:
         return []
-    shared = {item.plan.uuid for item in facts.gpus if not item.plan.resource}
     views = sorted((facts.views[uuid] for uuid in shared & facts.views.keys()), key=lambda view: view.info.uuid)
     open_gpus = [
         f"GPU {view.info.uuid} is in compute mode {view.mode.value}, which the agent leaves alone: processes can use "
@@ -338,6 +389,14 @@ def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
     if not open_gpus:
         return [_since(GPUS_EXCLUSIVE, "True", "ExclusiveProcess", "", facts, before)]
     return [_since(GPUS_EXCLUSIVE, "False", "ComputeModeLeft", "; ".join(open_gpus), facts, before)]
+
+
+def _writes_accepted(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
+    """There only while it is False. That a status is not taken could not be told here: the heartbeat stops for it."""
+    if not facts.slice_error:
+        return []
+    message = facts.slice_error
+    return [_since(ConditionType.WRITES_ACCEPTED, "False", ShareReason.WRITE_REFUSED, message, facts, before)]
 
 
 def _waiting(facts: NodeFacts, before: GpuNodeStatus) -> Condition:

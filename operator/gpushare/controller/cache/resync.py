@@ -11,10 +11,12 @@ import random
 import re
 from typing import Protocol
 
+from gpushare.api.names import NVIDIA_DRA_DRIVER
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.kube.resources import (
     CLAIMS_SINCE,
     DEVICE_CLASSES,
+    EARLIER_RESOURCE_SLICES,
     GPU_SHARES,
     RESOURCE_SLICES,
     KubeError,
@@ -27,7 +29,6 @@ RESYNC_SECONDS = 300.0
 """The interval, and so the delay with which a new ResourceSlice of NVIDIA's DRA driver is seen."""
 FIRST_BACKOFF = 1.0
 LAST_BACKOFF = 15.0
-NVIDIA_DRA_DRIVER = "gpu.nvidia.com"
 _VERSION = re.compile(r"v?(?P<major>\d+)\.(?P<minor>\d+)")
 
 
@@ -90,13 +91,14 @@ async def no_claims(kube: ClusterReader) -> str:
 
 
 async def nvidia_dra_nodes(kube: ClusterReader) -> frozenset[str]:
-    """Nodes on which NVIDIA's DRA driver offers GPUs; none where the cluster has no such API (before 1.34)."""
-    try:
-        answer = await kube.list_all(RESOURCE_SLICES, fieldSelector=f"spec.driver={NVIDIA_DRA_DRIVER}")
-    except KubeError as error:
-        if error.not_found:
-            return frozenset()
-        raise
-    return frozenset(
-        item["spec"]["nodeName"] for item in answer.get("items") or [] if (item.get("spec") or {}).get("nodeName")
-    )
+    """Nodes on which NVIDIA's DRA driver offers GPUs; none where the cluster serves no ResourceSlices at all."""
+    for resource in (RESOURCE_SLICES, *EARLIER_RESOURCE_SLICES):
+        try:
+            answer = await kube.list_all(resource, fieldSelector=f"spec.driver={NVIDIA_DRA_DRIVER}")
+        except KubeError as error:
+            if not error.not_found:
+                raise
+            continue
+        specs = [item.get("spec") or {} for item in answer.get("items") or []]
+        return frozenset(spec["nodeName"] for spec in specs if spec.get("nodeName"))
+    return frozenset()

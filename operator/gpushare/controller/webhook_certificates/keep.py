@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from gpushare.api.conditions import ShareReason
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.controller.writes import MANAGER
 from gpushare.kube.cache.reflector import Reflector
-from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, Object
+from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, KubeError, Object
+from gpushare.kube.events.event import Event, reference
+from gpushare.messages.refused_writes import RefusedWrite, refused_sentence
 
 LOG = logging.getLogger(__name__)
 RECHECK_SECONDS = 600.0
@@ -46,8 +49,15 @@ class CertificateSettings(Protocol):
         ...
 
 
-async def run(kube: Kube, settings: CertificateSettings, *, debounce_seconds: float = DEBOUNCE_SECONDS) -> None:
-    """Runs until cancelled, in the active replica only."""
+class Recorder(Protocol):
+    def record(self, event: Event) -> None: ...
+
+
+async def run(
+    kube: Kube, settings: CertificateSettings, recorder: Recorder, *, debounce_seconds: float = DEBOUNCE_SECONDS
+) -> None:
+    """Runs until cancelled, in the active replica only. What the API server refuses is told by an event on the
+    webhook's Secret, which may not be there."""
     wake = asyncio.Event()
     named = f"metadata.name={settings.webhook_configuration}"
     watches = [
@@ -66,7 +76,7 @@ async def run(kube: Kube, settings: CertificateSettings, *, debounce_seconds: fl
             tasks.create_task(watch.run())
         while True:
             wake.clear()
-            pause = await _try(kube, settings)
+            pause = await _try(kube, settings, recorder)
             try:
                 async with asyncio.timeout(pause):
                     await wake.wait()
@@ -113,12 +123,17 @@ def bundle_patch(configuration: Object, bundle: bytes) -> list[Object]:
     return patch
 
 
-async def _try(kube: Kube, settings: CertificateSettings) -> float:
+async def _try(kube: Kube, settings: CertificateSettings, recorder: Recorder) -> float:
     """Makes one pass; returns the seconds until the next one, unless something changes before."""
     try:
         await reconcile(kube, settings, datetime.now(UTC))
     except API_ERRORS as error:
         LOG.warning("the webhook's certificates could not be checked, again in %.0f s: %s", RETRY_SECONDS, error)
+        if isinstance(error, KubeError) and error.refused and not error.conflict:
+            refusal = RefusedWrite("to write the webhook's certificate", error.status, str(error))
+            secret = {"metadata": {"name": settings.webhook_secret, "namespace": settings.namespace}}
+            regarding, note = reference(secret, "v1", "Secret"), refused_sentence(refusal)
+            recorder.record(Event(regarding, "Warning", ShareReason.WRITE_REFUSED, "Apply", note))
         return RETRY_SECONDS
     return RECHECK_SECONDS
 

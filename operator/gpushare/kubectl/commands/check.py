@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from gpushare.api.conditions import ShareReason
 from gpushare.api.webhook_probe import WEBHOOK_PROBE
 from gpushare.kube.resources import (
     CORE_EVENTS,
@@ -37,6 +38,8 @@ AGENT_POLICY = "gpushare-agent"
 API_SERVER = "kubernetes.io/service-name=kubernetes"
 WORKLOADS = {"Deployment": DEPLOYMENTS, "DaemonSet": DAEMON_SETS}
 OURS = "app.kubernetes.io/name=gpushare"
+FAILURES = ("FailedCreate", ShareReason.WRITE_REFUSED)
+"""Reasons of the events that tell why a part's pods are not there, or not ready."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +54,8 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
     pods = cluster.items(PODS, own, labelSelector=OURS)
     workloads = [(kind, cluster.items(resource, own, labelSelector=OURS)) for kind, resource in WORKLOADS.items()]
     shares = cluster.items(GPU_SHARES)
-    failures, policies = cluster.items(CORE_EVENTS, own, fieldSelector="reason=FailedCreate"), cluster.items(POLICIES)
+    failures = [cluster.items(CORE_EVENTS, own, fieldSelector=f"reason={reason}") for reason in FAILURES]
+    policies = cluster.items(POLICIES)
     agent = _agent(pods.result())
     metrics = metrics_of(cluster, agent) if agent is not None else None
     from gpushare.api.gpunode import GpuNode  # while kubectl asks
@@ -74,7 +78,7 @@ def run(cluster: Cluster, args: argparse.Namespace) -> Report:
         gpu_nodes={node.name: node for node in read(GpuNode, optional(gpu_nodes) or ())},
         workloads=tuple({**listed, "kind": kind} for kind, asked in workloads for listed in optional(asked) or ()),
         shares=tuple(optional(shares) or ()),
-        failures=tuple(optional(failures) or ()),
+        failures=tuple(event for listed in failures for event in optional(listed) or ()),
         namespace=own,
         metrics=_access(cluster, own, agent, metrics) if agent is not None and metrics is not None else None,
         metrics_port=metrics_port(agent) if agent is not None else 0,

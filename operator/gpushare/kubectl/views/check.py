@@ -13,14 +13,15 @@ from typing import Any
 
 from gpushare.api import names
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
-from gpushare.api.conditions import ConditionType, EventReason
+from gpushare.api.conditions import ConditionType, EventReason, ShareReason
 from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.kube.resources import CLAIMS_SINCE, Object
 from gpushare.kubectl.output.report import Report, Sentences
+from gpushare.kubectl.views.events import last_seen
 from gpushare.kubectl.views.metrics_access import MetricsAccess
-from gpushare.kubectl.views.objects import is_true, read
+from gpushare.kubectl.views.objects import is_true, read, troubles
 from gpushare.kubectl.views.pods.taints import TOLERATE, untolerated
 from gpushare.kubectl.views.pods.trouble import trouble
 from gpushare.kubectl.wrong import WrongInputError, unknown
@@ -30,7 +31,8 @@ from gpushare.planner.startup import waits_for
 
 OLDEST_KUBERNETES = (1, 32)
 OLDEST_CONTAINERD = (1, 7, 2)
-PARTS = ("operator", "webhook", "agent")
+WEBHOOK = "webhook"
+PARTS = ("operator", WEBHOOK, "agent")
 MPS = "mps"
 """Part of the MPS pods, of which there are none without a share."""
 LONGEST_WHAT = 16
@@ -38,6 +40,8 @@ LONGEST_WHAT = 16
 _MISSING_AMOUNT = re.compile(r"must specify ((?:limits|requests)\.(?:cpu|memory))")
 """Of a ResourceQuota whose resource a container does not name."""
 _MPS_AMOUNTS = {"limits.cpu": "mps.resources.cpuLimit", "requests.cpu": "mps.resources.cpu"}
+UNMADE = "FailedCreate"
+"""Reason of the events by which Kubernetes' controllers say why they cannot make a pod."""
 FAILED_CALL = "failed calling webhook"
 """The API server's message where it did not reach a webhook."""
 
@@ -63,7 +67,8 @@ class Facts:
     """`webhook`: the answer to the probe, None if it was admitted. `policies`: names, None if you may not list them.
 
     `shares`: the GpuShares. Of gpushare's own namespace: `pods`, `workloads` (Deployments and DaemonSets) and
-    `failures`, core events about pods that could not be made. `namespace`: its name.
+    `failures`, core events about what the API server refuses: pods that could not be made, the webhook's certificate.
+    `namespace`: its name.
     """
 
     version: str
@@ -149,7 +154,7 @@ def _refused_pods(part: str, facts: Facts) -> str:
         status, name = workload.get("status") or {}, workload["metadata"]["name"]
         wanted, made = status.get("desiredNumberScheduled", 0), status.get("currentNumberScheduled", 0)
         if _component(workload) == part and made < wanted:
-            for failure in facts.failures:
+            for failure in _unmade(facts):
                 if (failure.get("involvedObject") or {}).get("name") == name:
                     message = failure.get("message", "")
                     return f"{wanted - made} of {count_of(wanted, 'pod')} of {name} cannot be made: {message}"
@@ -167,10 +172,22 @@ def _part(part: str, facts: Facts) -> CheckResult:
     level = Level.OK if not unready else Level.FAIL if len(unready) == len(own) else Level.WARN
     message = f"{len(own) - len(unready)} of {count_of(len(own), 'pod')} ready"
     cause = trouble(unready[0]) if unready else None
+    if part == WEBHOOK and cause is not None and cause.reason == "NotReady" and (refused := _refused_write(facts)):
+        return CheckResult(level, part, f"{message}: {ShareReason.WRITE_REFUSED}: {refused}")
     if cause is None:
         return CheckResult(level, part, message)
     where = f"pod {unready[0]['metadata']['name']}{_on_node(unready[0])}"
     return CheckResult(level, part, f"{message}: {cause.cause} ({where})", cause.hint)
+
+
+def _unmade(facts: Facts) -> list[Object]:
+    return [event for event in facts.failures if event.get("reason") == UNMADE]
+
+
+def _refused_write(facts: Facts) -> str:
+    """What the API server refuses to take of the operator in gpushare's own namespace, by the newest event of that."""
+    told = [event for event in facts.failures if event.get("reason") == ShareReason.WRITE_REFUSED]
+    return str(max(told, key=last_seen).get("message", "")) if told else ""
 
 
 def _of_part(part: str, facts: Facts) -> list[Object]:
@@ -185,7 +202,7 @@ def _no_pods(part: str, facts: Facts) -> tuple[str, str]:
         hint = "install the chart there, or name its namespace with --system-namespace"
         return f"0 of 0 pods ready: nothing of it is in namespace {facts.namespace}", hint
     kind, name, status = own.get("kind", ""), own["metadata"]["name"], own.get("status") or {}
-    for failure in facts.failures:
+    for failure in _unmade(facts):
         about = failure.get("involvedObject") or {}
         if str(about.get("name", "")).startswith(name):
             said = str(failure.get("message", ""))
@@ -313,9 +330,8 @@ def _node(name: str, node: Object, gpu_node: GpuNode | None, tolerations: Sequen
     if gpu_node.silence:
         yield CheckResult(Level.FAIL, where, f"{EventReason.AGENT_SILENT}: {gpu_node.silence}")
         return
-    for condition in gpu_node.status.conditions:
-        if condition.type.endswith("Reachable") and condition.status != "True":
-            yield CheckResult(Level.FAIL, where, f"{condition.reason}: {condition.message}")
+    for condition in troubles(gpu_node):
+        yield CheckResult(Level.FAIL, where, f"{condition.reason}: {condition.message}")
     for gpu in gpu_node.status.gpus:
         if gpu.lost:
             yield CheckResult(Level.FAIL, where, f"GPU {gpu.uuid} is lost")

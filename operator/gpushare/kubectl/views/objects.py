@@ -1,12 +1,12 @@
 """Objects of the API server as models, and what several views say of them. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from gpushare.api.base import ApiModel
-from gpushare.api.conditions import ConditionType, DaemonReason
+from gpushare.api.conditions import GPUS_EXCLUSIVE, ConditionType, DaemonReason, GpuReason
 from gpushare.api.gpunode import DaemonStatus, Gpu, GpuNode
 from gpushare.api.gpushare import Enforcement, GpuShare
 from gpushare.api.meta import Condition
@@ -38,6 +38,17 @@ def read(model: type[Model], items: Iterable[Object]) -> list[Model]:
 
 def ready_condition(share: GpuShare) -> Condition | None:
     return next((condition for condition in share.status.conditions if condition.type == ConditionType.READY), None)
+
+
+def troubles(node: GpuNode) -> Iterator[Condition]:
+    """The conditions of a node that say what somebody has to mend: what its agent does not reach, what the API server
+    refuses to take of it, and GPUs of shares that NVIDIA's parts offer, too."""
+    for condition in node.status.conditions:
+        holds = condition.status == "True"
+        is_bad = condition.type.endswith("Reachable") or condition.type == ConditionType.WRITES_ACCEPTED
+        twice = condition.reason in (GpuReason.HELD_BY_NVIDIA_PLUGIN, GpuReason.HELD_BY_NVIDIA_DRA)
+        if not holds and (is_bad or (condition.type == GPUS_EXCLUSIVE and twice)):
+            yield condition
 
 
 def memory_limits(share: GpuShare) -> str:

@@ -13,7 +13,7 @@ from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Column, Report, Row, Short, Table, short_uuids
 from gpushare.kubectl.output.table import cell_text
 from gpushare.kubectl.views.leases import OPERATOR_SILENT, operator_silence, with_silent_agents
-from gpushare.kubectl.views.objects import gpu_state, ready_condition
+from gpushare.kubectl.views.objects import gpu_state, ready_condition, troubles
 from gpushare.kubectl.views.places import PLACES, places_rows
 from gpushare.messages.wording import count_of
 
@@ -198,9 +198,9 @@ def node_problems(node: GpuNode) -> Iterator[Row]:
     if node.silence:
         yield "", EventReason.AGENT_SILENT, node.silence
         return
+    for condition in troubles(node):
+        yield "", condition.reason, condition.message
     for condition in node.status.conditions:
-        if condition.type.endswith("Reachable") and condition.status != "True":
-            yield "", condition.reason, condition.message
         if condition.type == MEMORY_PRESSURE and condition.status == "True":
             yield "", condition.reason, condition.message
     for daemon in node.status.daemons:

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from gpushare.api.conditions import ConditionType, DaemonReason, GpuReason, ShareReason
 from gpushare.api.gpunode import Limits
 from gpushare.api.names import FINALIZER
+from gpushare.messages.refused_writes import refused_sentences
 from gpushare.messages.wording import are, count_of, named
 from gpushare.planner.gpu_record import GpuRecord
 from gpushare.planner.held_gpus import HeldGpus, limits_key
 from gpushare.planner.model import RefusalVerdict
 from gpushare.planner.status.current import daemons_current
 from gpushare.planner.status.exceeded import exceeded
-from gpushare.planner.status.refused_writes import refused_sentences
 from gpushare.planner.status.share_summary import ShareSummary
 from gpushare.planner.waiting import awaited
 

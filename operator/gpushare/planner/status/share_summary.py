@@ -17,10 +17,11 @@ from gpushare.api.gpushare import (
     UnavailableGpus,
 )
 from gpushare.api.timestamps import parse_timestamp
+from gpushare.messages.refused_writes import RefusedWrite
 from gpushare.planner.assign import Owners, deliverable
 from gpushare.planner.gpu_record import GpuRecord
 from gpushare.planner.held_gpus import HeldGpus, NodeGpus, limits_key
-from gpushare.planner.model import EPOCH, NodeView, RefusedWrite, Snapshot
+from gpushare.planner.model import EPOCH, NodeView, Snapshot
 from gpushare.planner.rollout import Rollout
 from gpushare.planner.selection.fleet_index import FleetIndex, Selection
 from gpushare.planner.selection.node_facts import RememberedNode

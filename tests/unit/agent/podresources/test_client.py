@@ -10,7 +10,7 @@ from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 
 from gpushare.agent.podresources.client import PodResources, PodResourcesError, connect
-from gpushare.agent.podresources.holdings import HeldDevice
+from gpushare.agent.podresources.holdings import HeldDevice, view
 from gpushare.agent.proto import podresources_v1_pb2 as messages
 from gpushare.agent.rpc.client import RpcChannel
 from gpushare.agent.rpc.server import RpcServer
@@ -37,6 +37,18 @@ async def test_every_held_id_comes_with_its_container(kubelet: FakeKubelet) -> N
         HeldDevice("team", "pod", "app", "gpushare.dev/a", "GPU-1::0"),
         HeldDevice("team", "pod", "app", "gpushare.dev/a", "GPU-1::1"),
     ]
+
+
+async def test_of_claims_nvidias_gpus_alone_are_told(kubelet: FakeKubelet) -> None:
+    drivers = ("gpu.nvidia.com", "compute-domain.nvidia.com", "gpushare.dev")
+    devices = [messages.ClaimResource(driver_name=driver, pool_name="n", device_name="gpu-0") for driver in drivers]
+    claim = messages.DynamicResource(claim_name="c", claim_namespace="team", claim_resources=devices)
+    container = messages.ContainerResources(name="app", devices=[DEVICES], dynamic_resources=[claim])
+    pod = messages.PodResources(name="pod", namespace="team", containers=[container])
+    kubelet.listed = messages.ListPodResourcesResponse(pod_resources=[pod])
+    held = await PodResources(kubelet.pod_resources).held()
+    assert held[2:] == [HeldDevice("team", "pod", "app", "gpu.nvidia.com", "gpu-0")]
+    assert view(1.0, [], held).nvidia_claims == {("team", "pod")}
 
 
 async def test_allocatable_ids_are_told_with_their_resource(kubelet: FakeKubelet) -> None:

@@ -12,7 +12,7 @@ from gpushare.agent.reconcile.assignments import GpuPlan, GpuStage
 from gpushare.agent.reconcile.decision import GpuDecision
 from gpushare.agent.reconcile.offers import GpuOffer
 from gpushare.agent.reconcile.readiness import Readiness
-from gpushare.agent.status.status import NodeFacts, build, foreign_holders, own_part, urgent
+from gpushare.agent.status.status import NodeFacts, build, foreign_holders, offered_by_nvidia, own_part, urgent
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
 from gpushare.api.gpunode import Finding, GpuNodeStatus, Limits
@@ -161,6 +161,48 @@ def test_gpus_open_to_bypass_are_reported_where_modes_are_left(
         assert "GPU-1" not in exclusive.message, "no share has it"
 
 
+@pytest.mark.parametrize(
+    ("allocatable", "own", "by_claims", "offered"),
+    [
+        ((), (), False, []),
+        (("gpushare.dev/a", "example.com/nic"), (), False, []),
+        (("nvidia.com/gpu",), (), False, ["nvidia.com/gpu"]),
+        (("nvidia.com/gpu", "nvidia.com/mig-1g.10gb"), ("nvidia.com/gpu",), False, ["nvidia.com/mig-1g.10gb"]),
+        (("nvidia.com/gpu",), ("nvidia.com/gpu",), False, []),
+        ((), (), True, ["gpu.nvidia.com"]),
+    ],
+)
+def test_what_of_nvidias_offers_gpus_of_the_node(
+    allocatable: tuple[str, ...], own: tuple[str, ...], by_claims: bool, offered: list[str]
+) -> None:
+    assert offered_by_nvidia(allocatable, own, by_claims=by_claims) == offered
+
+
+@pytest.mark.parametrize("modes", list(ComputeModePolicy))
+@pytest.mark.parametrize(
+    ("offered", "reason", "label"),
+    [
+        ("nvidia.com/gpu", "HeldByNvidiaPlugin", "nvidia.com/gpu.deploy.device-plugin=false"),
+        ("gpu.nvidia.com", "HeldByNvidiaDra", "nvidia.com/gpu.deploy.dra-driver=false"),
+    ],
+)
+def test_gpus_that_a_share_and_nvidias_parts_offer_have_a_reason(
+    modes: ComputeModePolicy, offered: str, reason: str, label: str
+) -> None:
+    facts = replace(FACTS, modes=modes, offered_by_nvidia=[offered])
+    told = {item.type: item for item in build(facts, EMPTY).conditions}["GpusExclusive"]
+    assert (told.status, told.reason, label in told.message) == ("False", reason, True)
+    unshared = {item.type: item for item in build(replace(facts, gpus=[]), EMPTY).conditions}
+    assert "GpusExclusive" not in unshared or unshared["GpusExclusive"].status == "True", "no share has a GPU here"
+
+
+def test_a_resourceslice_that_is_refused_is_a_condition_until_it_is_taken() -> None:
+    said = "the API server refuses to apply resourceslices n-gpushare.dev: no"
+    told = [item for item in build(replace(FACTS, slice_error=said), EMPTY).conditions if item.type == "WritesAccepted"]
+    assert [(item.status, item.reason, item.message) for item in told] == [("False", "WriteRefused", said)]
+    assert "WritesAccepted" not in {item.type for item in build(FACTS, EMPTY).conditions}
+
+
 def test_a_status_survives_the_api_unchanged() -> None:
     status = build(FACTS, EMPTY)
     assert GpuNodeStatus.model_validate(status.wire()) == status
@@ -199,6 +241,16 @@ def test_pods_with_whole_gpus_are_named_until_they_end() -> None:
         {"metadata": {"namespace": "ns", "name": "plain"}, "spec": {"containers": [{"name": "c"}]}},
     ]
     assert [holder.pod for holder in foreign_holders(pods)] == ["bound", "shared", "slice", "whole"]
+
+
+def test_pods_with_a_gpu_by_nvidias_dra_driver_are_named_until_they_end() -> None:
+    pods = [pod("claims", "cpu"), pod("ended", "cpu", phase="Succeeded"), pod("plain", "cpu")]
+    claims = {("ns", "claims"), ("ns", "ended"), ("ns", "gone")}
+    assert [(holder.pod, holder.resource) for holder in foreign_holders(pods, (), claims)] == [
+        ("claims", "gpu.nvidia.com")
+    ]
+    told = build(replace(FACTS, pods=pods, nvidia_claims=claims), EMPTY)
+    assert [holder.pod for holder in told.foreign_holders] == ["claims"]
 
 
 FINDING = Finding(

@@ -8,6 +8,7 @@ import pytest
 from gpushare.controller.cache import resync
 from gpushare.controller.cache.fleet_cache import FleetCache
 from gpushare.kube.client import DEVICE_CLASSES, GPU_SHARES, RESOURCE_SLICES, Object, Resource
+from gpushare.kube.resources import EARLIER_RESOURCE_SLICES
 from gpushare.planner.model import EPOCH
 from tests.unit.fake_kube import FakeKube
 
@@ -69,3 +70,16 @@ async def test_whether_claims_can_be_delivered_is_read_from_the_api_server(
     kube.kubernetes, kube.not_served = version, set() if served else {DEVICE_CLASSES}
     reason = await resync.no_claims(kube)
     assert (words in reason) if words else reason == ""
+
+
+@pytest.mark.parametrize("served", [RESOURCE_SLICES, *EARLIER_RESOURCE_SLICES], ids=lambda resource: resource.version)
+async def test_nvidias_dra_driver_is_seen_on_every_kubernetes_that_has_it(kube: FakeKube, served: Resource) -> None:
+    kube.not_served = {RESOURCE_SLICES, *EARLIER_RESOURCE_SLICES} - {served}
+    for node, driver in (("a", "gpu.nvidia.com"), ("b", "compute-domain.nvidia.com")):
+        kube.put(served, {"metadata": {"name": f"{node}-slice"}, "spec": {"driver": driver, "nodeName": node}})
+    assert await resync.nvidia_dra_nodes(kube) == {"a"}
+
+
+async def test_without_resourceslices_no_node_is_nvidias(kube: FakeKube) -> None:
+    kube.not_served = {RESOURCE_SLICES, *EARLIER_RESOURCE_SLICES}
+    assert await resync.nvidia_dra_nodes(kube) == frozenset()

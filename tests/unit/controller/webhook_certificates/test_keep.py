@@ -11,7 +11,8 @@ import pytest
 from gpushare.controller.webhook_certificates import keep as certificates
 from gpushare.controller.webhook_certificates.keep import bundle_patch, reconcile
 from gpushare.kube.client import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, KubeError, Object
-from tests.unit.fake_kube import FakeKube
+from gpushare.kube.events.event import Event
+from tests.unit.fake_kube import FORBIDDEN, FakeKube
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -23,6 +24,14 @@ class Settings:
     authority_secret: str = "ca"
     webhook_service: str = "gpushare-webhook"
     webhook_configuration: str = "gpushare"
+
+
+class Recorded:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def record(self, event: Event) -> None:
+        self.events.append(event)
 
 
 def configuration(*names: str) -> Object:
@@ -153,7 +162,7 @@ def test_a_patch_is_guarded_by_the_webhooks_name() -> None:
 
 
 async def test_a_bundle_that_is_taken_away_is_back_at_once(kube: FakeKube) -> None:
-    task = asyncio.create_task(certificates.run(kube, Settings(), debounce_seconds=0.01))  # type: ignore[arg-type]
+    task = asyncio.create_task(certificates.run(kube, Settings(), Recorded(), debounce_seconds=0.01))  # type: ignore[arg-type]
     try:
         await kube.until(lambda: None not in bundles(kube))
         await kube.followed(*CONFIGURATIONS, SECRETS)
@@ -169,7 +178,7 @@ async def test_a_bundle_that_is_taken_away_is_back_at_once(kube: FakeKube) -> No
 async def test_it_ends_when_it_is_cancelled_at_whatever_step_a_change_arrives(kube: FakeKube) -> None:
     """The Lease may be lost at any step: the keeper must not write on."""
     for steps in range(12):
-        task = asyncio.create_task(certificates.run(kube, Settings(), debounce_seconds=0.0))  # type: ignore[arg-type]
+        task = asyncio.create_task(certificates.run(kube, Settings(), Recorded(), debounce_seconds=0.0))  # type: ignore[arg-type]
         await kube.followed(*CONFIGURATIONS, SECRETS)
         for _ in range(100):
             await asyncio.sleep(0)
@@ -179,3 +188,30 @@ async def test_it_ends_when_it_is_cancelled_at_whatever_step_a_change_arrives(ku
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=5)
         assert done, f"it runs on after a cancellation {steps} steps after the change"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KubeError(403, "Forbidden", 'secrets "tls" is forbidden: exceeded quota: small'), "raise that ResourceQuota"),
+        (FORBIDDEN, "apply the chart of the operator's own version"),
+        (KubeError(409, "Conflict", "the object has been modified"), ""),
+        (KubeError(503, "ServiceUnavailable", "busy"), ""),
+    ],
+)
+async def test_a_refused_certificate_is_told_with_who_is_to_mend_it(
+    kube: FakeKube, error: KubeError, told: str
+) -> None:
+    recorder = Recorded()
+    kube.fail("create secrets", error)
+    task = asyncio.create_task(certificates.run(kube, Settings(), recorder))  # type: ignore[arg-type]
+    try:
+        await kube.until(lambda: "create secrets/ca" in kube.requests)
+        await kube.followed(*CONFIGURATIONS, SECRETS)
+        assert [(event.regarding["kind"], event.regarding["name"], event.reason) for event in recorder.events] == (
+            [("Secret", "tls", "WriteRefused")] if told else []
+        )
+        assert all(told in event.note and str(error) in event.note for event in recorder.events)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -8,6 +8,7 @@ import pytest
 
 from gpushare.kubectl.views.check import Facts, check
 from gpushare.kubectl.views.metrics_access import MetricsAccess
+from gpushare.kubectl.views.status import node_problems
 from gpushare.kubectl.wrong import WrongInputError
 from tests.unit.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, share, shown
 
@@ -232,6 +233,36 @@ def test_a_refused_write_is_told_with_its_share() -> None:
     assert problems(replace(SOUND, shares=(refused,))) == [("FAIL", "WriteRefused: no; do this")]
     accepted = {**refused, "status": {"conditions": [{**condition, "status": "True"}]}}
     assert problems(replace(SOUND, shares=(accepted, {"metadata": {"name": "b"}}))) == []
+
+
+def test_a_webhook_without_its_certificate_says_what_refuses_it() -> None:
+    refusal = event("WriteRefused", "the API server refuses x; raise that quota", "Secret/gpushare-webhook-tls")
+    waiting = pod("webhook", False, state={"running": {}})
+    told = problems(without("webhook", waiting, failures=(refusal,)))
+    assert told == [("FAIL", "0 of 1 pod ready: WriteRefused: the API server refuses x; raise that quota")]
+    assert problems(replace(SOUND, failures=(refusal,))) == [], "it was mended since"
+    (none,) = problems(without("webhook", failures=(refusal,)))
+    assert "be made" not in none[1]
+
+
+TWICE = {"type": "GpusExclusive", "status": "False", "reason": "HeldByNvidiaPlugin", "message": "both; label it",
+         "lastTransitionTime": "2026-01-01T00:00:00Z"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        (TWICE, "HeldByNvidiaPlugin: both; label it"),
+        (TWICE | {"reason": "HeldByNvidiaDra"}, "HeldByNvidiaDra: both; label it"),
+        (TWICE | {"reason": "ComputeModeLeft"}, ""),
+        (TWICE | {"status": "True"}, ""),
+        (TWICE | {"type": "WritesAccepted", "reason": "WriteRefused"}, "WriteRefused: both; label it"),
+    ],
+)
+def test_what_is_to_be_mended_of_a_node_is_told_by_check_and_status(condition: dict[str, str], told: str) -> None:
+    troubled = gpu_node("GPU-0", conditions=[condition])
+    assert problems(replace(SOUND, gpu_nodes={"n1": troubled})) == ([("FAIL", told)] if told else [])
+    assert [f"{reason}: {message}" for _, reason, message in node_problems(troubled)] == ([told] if told else [])
 
 
 @pytest.mark.parametrize(

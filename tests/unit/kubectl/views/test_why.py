@@ -412,6 +412,16 @@ def test_a_claim_that_waits_for_what_the_api_server_refuses_says_so(
     assert (SAID.format(listed.name) in answer.sentence) is says
 
 
+@pytest.mark.parametrize(("serves", "says"), [("inference", True), ("other", False)])
+def test_a_claim_that_waits_for_a_nodes_refused_slice_says_so(serves: str, says: bool) -> None:
+    body = unscheduled("cannot allocate all claims", asks="", spec={"containers": [], "resourceClaims": [
+        {"name": "gpu", "resourceClaimName": "part"}]})  # fmt: skip
+    daemon = {"uuid": "GPU-0", "share": serves, "ready": True, "reason": "Ready"}
+    node = gpu_node("GPU-0", daemons=[daemon], conditions=[REFUSED])
+    answer = why(PodFacts(body, claims=[CLAIM], shares=with_status(), nodes=[node]))
+    assert ("of node n1: WriteRefused: DeviceClass small" in answer.sentence) is says
+
+
 def test_a_pods_own_events_are_said_where_its_status_says_nothing() -> None:
     told = event("NetworkNotReady", "no network", reportingComponent="somebody")
     answer = why(PodFacts(pod(), events=[told], shares=with_status()))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpushare.planner import MpsPod, RefusedWrite, Snapshot, Template, plan
+from gpushare.messages.refused_writes import RefusedWrite, remedy
+from gpushare.planner import MpsPod, Snapshot, Template, plan
 from gpushare.planner.model import EPOCH
-from gpushare.planner.status.refused_writes import remedy
 
 WRITE = RefusedWrite("to apply daemonsets gpushare-system/gpushare-mps-a", 403, "")
 REMEDIES = {

@@ -12,7 +12,6 @@ from enum import StrEnum
 
 from gpushare.api import names
 from gpushare.api.conditions import ConditionType, EventReason
-from gpushare.api.gpushare import GpuShare
 from gpushare.kube.claims import allocation_results
 from gpushare.kube.pods import Pod, container_statuses, controller_of, full_name, phase
 from gpushare.kube.resources import Object
@@ -305,8 +304,8 @@ def _no_slot(facts: PodFacts, name: str, said: str) -> WhyAnswer:
 def _claim_not_made(facts: PodFacts, source: str) -> WhyAnswer:
     """What Kubernetes' controller of claims says: the scheduler waits for it without a word."""
     template = unmade_claims(facts)[0]
-    made_for = facts.shares.get(template.rpartition(".")[2])  # a size stands before the share in its name
-    refused = _refused_write([made_for] if made_for else [])
+    made_for = template.rpartition(".")[2]  # a size stands before the share in its name
+    refused = _refused_write(facts, [made_for] if made_for in facts.shares else [])
     failures = [event for event in _last_warnings(facts) if event.get("reason") == CLAIM_FAILED]
     if not failures:
         sentence = f"its ResourceClaim of template {template} is not made yet{refused}"
@@ -334,10 +333,11 @@ def replaced_pod(facts: PodFacts) -> Pod | None:
 
 def _claim_pending(facts: PodFacts, claim: Object, said: str) -> WhyAnswer:
     full = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+    refused = _refused_write(facts, [name for name in claim_shares([claim]) if name in facts.shares])
     for share in facts.shares.values():
         for waiting in share.status.claims.unplaced if share.status.claims else ():
             if waiting.claim == full:
-                sentence = f"its claim fits on no GPU of share {share.name}: {waiting.message}"
+                sentence = f"its claim fits on no GPU of share {share.name}: {waiting.message}{refused}"
                 hint = f"ask for less, or end a claim that holds it (kubectl gpushare describe share {share.name})"
                 return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, f"gpushare/{share.name}", hint)
     for share in (facts.shares[name] for name in claim_shares([claim]) if name in facts.shares):
@@ -348,17 +348,23 @@ def _claim_pending(facts: PodFacts, claim: Object, said: str) -> WhyAnswer:
             )
             hint = f"kubectl gpushare describe share {share.name}"
             return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, f"gpushare/{share.name}", hint)
-    shares = [facts.shares[name] for name in claim_shares([claim]) if name in facts.shares]
-    sentence = f"its claim is not allocated: {said}{_refused_write(shares)}"
+    sentence = f"its claim is not allocated: {said}{refused}"
     return WhyAnswer(facts.name, Stage.SCHEDULER, sentence, f"resourceclaim/{full}")
 
 
-def _refused_write(shares: Iterable[GpuShare]) -> str:
-    """A clause about what the API server refuses to take for one of the shares, such as its DeviceClass; or nothing."""
-    for share in shares:
-        for condition in share.status.conditions:
+def _refused_write(facts: PodFacts, shares: Sequence[str]) -> str:
+    """A clause about what the API server refuses to take for one of the shares, such as its DeviceClass, or of one of
+    their nodes, such as its ResourceSlice; or nothing."""
+    of_shares = [(f"share {facts.shares[name].name}", facts.shares[name].status.conditions) for name in shares]
+    of_nodes = [
+        (f"node {node.name}", node.status.conditions)
+        for node in facts.nodes
+        if any(daemon.share in shares for daemon in node.status.daemons)
+    ]
+    for whose, conditions in (*of_shares, *of_nodes):
+        for condition in conditions:
             if condition.type == ConditionType.WRITES_ACCEPTED and condition.status != "True":
-                return f"; of share {share.name}: {condition.reason}: {condition.message}"
+                return f"; of {whose}: {condition.reason}: {condition.message}"
     return ""
 
 

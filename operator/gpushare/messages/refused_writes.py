@@ -1,14 +1,24 @@
 """What the API server refuses to take of us, in words, with who has refused it and what mends that. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
-
-from gpushare.planner.model import RefusedWrite
 
 SHOWN = 2
 """Refusals that one message tells; others are counted."""
 LONGEST = 300
 """Characters of the API server's words: they may have what a tenant wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedWrite:
+    """A write that the API server refused more than once. `what`: verb and object. `status`: HTTP's. `said`: the API
+    server's words. `squatter`: of a claim template, whose name others may take: what kubectl would delete then."""
+
+    what: str
+    status: int
+    said: str
+    squatter: str = ""
 
 
 def refused_sentence(write: RefusedWrite) -> str:
@@ -32,7 +42,7 @@ def remedy(write: RefusedWrite) -> str:
     if "ValidatingAdmissionPolicy" in said or "denied the request" in said or "failed calling webhook" in said:
         return "leave gpushare's namespace and objects out of that policy or webhook"
     if write.status in (HTTPStatus.FORBIDDEN, HTTPStatus.UNAUTHORIZED) and "cannot " in said:
-        return "the operator lacks a right: apply the chart of its own version, with its ClusterRole"
+        return "gpushare lacks a right: apply the chart of its own version, with its ClusterRoles"
     if write.squatter:
         return f"if another one has its name, delete that (kubectl delete {write.squatter})"
     if write.status == HTTPStatus.NOT_FOUND:
