@@ -64,13 +64,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 0 after SIGTERM, 2 where the node's name is missing."""
-    if not args.node:
-        LOG.error("the node's name is missing: give --node, or NODE_NAME in the environment")
+    """Returns 0 after SIGTERM, 2 where it could not work: the text says why."""
+    if problem := unfit(args.node, os.getpid()):
+        LOG.error("%s", problem)
         return 2
     if run_until_signal(_main(args)):
         LOG.info("the agent ends; gates and daemons stay")
     return 0
+
+
+def unfit(node: str | None, pid: int) -> str:
+    """Why the agent could not work here; empty where it can. `pid`: its own. In a PID namespace of its own it is the
+    first process, sees no client, and none would be ended in order."""
+    if not node:
+        return "the node's name is missing: give --node, or NODE_NAME in the environment"
+    if pid == 1:
+        return (
+            "the agent is not in its node's PID namespace, where the clients are that it guards: a policy of the cluster "
+            "has changed its pod's hostPID; leave gpushare's namespace out of it"
+        )
+    return ""
 
 
 async def _main(args: argparse.Namespace) -> None:

@@ -89,3 +89,26 @@ def test_mps_pods_that_a_policy_changes_are_told_of(harness: Harness) -> None:
             wait_until("the change is told", lambda: told in daemons_message(share), 60, share.get)
     finally:
         leave_pods(harness, CHANGE)
+
+
+def test_an_agent_whose_pod_a_policy_changes_says_so_until_it_is_left_alone(harness: Harness) -> None:
+    """Without the node's PIDs it would guard nobody, and nothing would say so."""
+    change = """Object{metadata: Object.metadata{annotations: {"changed": "by-a-policy"}},
+        spec: Object.spec{hostPID: false}}"""
+    with harness.share("guarded", per_node=1), harness.namespace() as tenant:
+        (name,) = tenant.neighbours("guarded", 1)
+        change_pods(harness, CHANGE, ["agent"], change, "by-a-policy")
+        try:
+            harness.restart_pods("agent")
+
+            def told() -> bool:
+                check = plugin(harness, "check")
+                return check.returncode == 1 and "has changed its pod's hostPID" in check.stdout
+
+            wait_until("the change is told", told, 60, lambda: plugin(harness, "check").stdout)
+            checks = tenant.checks(name)
+            wait_until("its client goes on", lambda: tenant.checks(name) > checks)
+        finally:
+            leave_pods(harness, CHANGE)
+            harness.restart_pods("agent")
+            harness.wait_component("agent")

@@ -14,6 +14,7 @@ from gpushare.agent.reconcile import daemon_files
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.api.compute_mode import ComputeMode, ComputeModePolicy
 from gpushare.api.conditions import DaemonReason
+from gpushare.cli.agent import unfit
 from gpushare.kube.client import GPU_NODES, GPU_SHARES, PODS
 from gpushare.kube.resources import LEASES
 from gpushare.mps.clock import boot_clock
@@ -23,6 +24,15 @@ from gpushare.mps.wire import BrokerState, DaemonState
 from tests.unit.agent.fake_node import SHARE, FakeNode, read_wanted
 from tests.unit.few_files import no_descriptors
 from tests.unit.small_disk import no_room, read_only, small_disk
+
+
+@pytest.mark.parametrize(
+    ("node", "pid", "words"),
+    [("n", 4711, ""), (None, 4711, "NODE_NAME"), ("", 4711, "NODE_NAME"), ("n", 1, "has changed its pod's hostPID")],
+)
+def test_where_it_could_guard_nobody_the_agent_does_not_start(node: str | None, pid: int, words: str) -> None:
+    problem = unfit(node, pid)
+    assert (words in problem) if words else problem == ""
 
 
 async def test_a_gpunode_is_made_for_the_node_and_lists_its_gpus(node: FakeNode) -> None:

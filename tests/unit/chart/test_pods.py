@@ -32,6 +32,15 @@ def test_every_container_is_bounded_and_has_a_read_only_root(variant: str) -> No
 
 
 @every_variant
+def test_of_a_part_that_ends_its_last_words_are_in_the_pods_status(variant: str) -> None:
+    for workload in of_kind(variant, "Deployment", "DaemonSet"):
+        name = workload["metadata"]["name"]
+        if name != "gpushare-simulated-driver":
+            for container in workload["spec"]["template"]["spec"]["containers"]:
+                assert container.get("terminationMessagePolicy") == "FallbackToLogsOnError", name
+
+
+@every_variant
 def test_no_probe_starts_a_program_again_and_again(variant: str) -> None:
     """Each takes a tenth of a second of the node's CPU time; a start-up probe ends with its first success."""
     for name, container in containers(variant):

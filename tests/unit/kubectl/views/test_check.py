@@ -190,6 +190,11 @@ def without(part: str, *instead: dict[str, Any], **facts: Any) -> Facts:
             "kubectl logs -n gpushare-system operator-1 -c operator --previous",
         ),
         (
+            without("agent", pod("agent", False, state={"terminated": {"exitCode": 2, "message": "line\nhostPID\n"}})),
+            "container agent ended with exit code 2: hostPID (pod agent-1 on n1)",
+            "kubectl logs -n gpushare-system agent-1 -c agent",
+        ),
+        (
             without("webhook", pod("webhook", False, state={"running": {}})),
             "NotReady: container webhook runs, and its probe fails",
             "kubectl logs -n gpushare-system webhook-1 -c webhook",

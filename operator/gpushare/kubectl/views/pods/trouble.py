@@ -64,7 +64,9 @@ def _waiting(waiting: dict[str, Any], status: Any, container: str, image: str, l
 
 def _ended(ended: dict[str, Any], container: str) -> str:
     why = f" ({ended['reason']})" if ended.get("reason") not in (None, "Error") else ""
-    said = f": {ended['message']}" if ended.get("message") else ""
+    # Of several lines, such as the end of a log, the last one says why.
+    message = str(ended.get("message") or "").strip().rpartition("\n")[2]
+    said = f": {message}" if message else ""
     return f"container {container} ended with exit code {ended.get('exitCode')}{why}{said}"
 
 
