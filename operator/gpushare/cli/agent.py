@@ -80,8 +80,8 @@ def unfit(node: str | None, pid: int) -> str:
         return "the node's name is missing: give --node, or NODE_NAME in the environment"
     if pid == 1:
         return (
-            "the agent is not in its node's PID namespace, where the clients are that it guards: a policy of the cluster "
-            "has changed its pod's hostPID; leave gpushare's namespace out of it"
+            "the agent is not in its node's PID namespace, where the clients are that it guards: a policy of the "
+            "cluster has changed its pod's hostPID; leave gpushare's namespace out of it"
         )
     return ""
 

@@ -1,10 +1,14 @@
 """What the chart renders for tools that apply manifests, compare them with what is there, and prune."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
+from gpushare.api.conditions import ShareReason
+from localcluster.paths import REPOSITORY
 from tests.unit.chart.rendered import (
     CHART,
     NAMESPACE,
@@ -102,6 +106,30 @@ def test_all_pods_have_the_one_image_and_its_secrets(variant: str) -> None:
     containers = [each for spec in templates for each in (*spec["containers"], *spec.get("initContainers", ()))]
     assert len({container["image"] for container in containers}) == 1
     assert len({str(spec.get("imagePullSecrets")) for spec in templates}) == 1
+
+
+def test_the_images_of_a_release_are_listed_by_digest_as_the_page_says() -> None:
+    page = (REPOSITORY / "docs/enabling.md").read_text()
+    assert "helm template … | grep -oE 'image: .*' | sort -u" in page
+    text = helm("template", "g", str(CHART), "--set=image.digest=sha256:" + "0" * 64, "--set=ui.enabled=true",
+                "--set=ui.hosts={gpus.example.com}").stdout  # fmt: skip
+    images = set(re.findall(r"image: .*", text))
+    assert len(images) == 1
+    assert images.pop().strip('"').endswith("@sha256:" + "0" * 64)
+
+
+def test_the_health_check_for_argo_cd_knows_reasons_that_there_are() -> None:
+    """A share that only starts or drains is in progress; whatever else keeps it from Ready is degraded."""
+    page = (REPOSITORY / "docs/enabling.md").read_text()
+    (listed,) = re.findall(r"\(\{(.*)\}\)\[condition\.reason\]", page)
+    assert set(re.findall(r"(\w+) = 1", listed)) == {
+        ShareReason.DAEMONS_STARTING,
+        ShareReason.DRAINING,
+        ShareReason.RELEASING,
+    }
+    group, kind = re.findall(r"resource\.customizations\.health\.([\w.]+)_(\w+):", page)[0]
+    definition = yaml.safe_load((REPOSITORY / "crds/gpushare.dev_gpushares.yaml").read_text())["spec"]
+    assert (group, kind) == (definition["group"], definition["names"]["kind"])
 
 
 def test_helpers_start_under_a_quota_of_any_amount() -> None:
