@@ -18,7 +18,7 @@ from localcluster import overlay
 from localcluster.cache import locked
 from localcluster.cluster import apiserver, cgroups, config, pki, processes
 from localcluster.cluster.layout import Layout, load, save
-from localcluster.cluster.network import Network, choose
+from localcluster.cluster.network import Network, at_once, choose, wanted_families
 from localcluster.errors import LocalClusterError
 from localcluster.images.buildah import Image
 from localcluster.images.names import placeholder
@@ -59,7 +59,7 @@ def up(name: str, programs: Binaries) -> Layout:
 def _create(name: str, programs: Binaries) -> Layout:
     state = state_dir(name)
     with locked(cache_root() / "networks.lock"):
-        layout = Layout(name, state, choose(name, _taken_interfaces()), programs)
+        layout = Layout(name, state, choose(name, _taken_interfaces(), wanted_families()), programs)
         state.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         require_own(state.parent)
         state.mkdir(mode=0o711)
@@ -122,10 +122,11 @@ def _listens(path: Path) -> bool:
 def _connect(network: Network, pid: int) -> None:
     device = ["dev", network.interface]
     _ip("link", "add", network.interface, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
-    _ip("address", "add", f"{network.host_ip}/30", *device)
     _ip("link", "set", network.interface, "up")
-    for subnet in (network.pods, network.services):
-        _ip("route", "add", subnet, "via", network.node_ip, *device)
+    for subnets in network.subnets:
+        _ip("address", "add", f"{subnets.host}/{subnets.prefix}", *device, *at_once(subnets))
+        for subnet in (subnets.pods, subnets.services):
+            _ip("route", "add", subnet, "via", subnets.node, *device)
 
 
 def _ip(*arguments: str) -> None:

@@ -84,8 +84,8 @@ def cni(layout: Layout) -> dict[str, object]:
     ipam = {
         "type": "host-local",
         "dataDir": "/run/cni",
-        "ranges": [[{"subnet": layout.network.pods}]],
-        "routes": [{"dst": "0.0.0.0/0"}],
+        "ranges": [[{"subnet": subnets.pods}] for subnets in layout.network.subnets],
+        "routes": [{"dst": "::/0" if subnets.version == 6 else "0.0.0.0/0"} for subnets in layout.network.subnets],
     }
     bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": ipam}
     return {"cniVersion": "1.0.0", "name": "gpushare", "plugins": [bridge]}
@@ -112,7 +112,7 @@ def kubelet(layout: Layout) -> dict[str, object]:
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": f"{pki}/kubelet-server.crt",
         "tlsPrivateKeyFile": f"{pki}/kubelet-server.key",
-        "address": "0.0.0.0",  # noqa: S104 - of a private network namespace
+        "address": layout.network.any_address,
         "resolvConf": f"{layout.conf}/resolv.conf",
         "podLogsDir": f"{layout.state}/podlogs",
         "volumePluginDir": VOLUME_PLUGINS,
@@ -145,7 +145,7 @@ def kube_proxy(layout: Layout) -> dict[str, object]:
         "clientConnection": {"kubeconfig": f"{layout.conf}/kube-proxy.kubeconfig"},
         "hostnameOverride": NODE_NAME,
         "mode": "nftables",
-        "clusterCIDR": layout.network.pods,
+        "clusterCIDR": ",".join(subnets.pods for subnets in layout.network.subnets),
         "oomScoreAdj": 0,
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         "nftables": {"syncPeriod": "30s", "minSyncPeriod": "100ms"},

@@ -75,7 +75,13 @@ class Layout:
 
 def save(layout: Layout) -> None:
     """Records the chosen network and Kubernetes, for `load` by later commands and by the node."""
-    record = {"name": layout.name, "index": layout.network.index, "kubernetes": kubernetes_minor()}
+    network = layout.network
+    record = {
+        "name": layout.name,
+        "index": network.index,
+        "versions": network.versions,
+        "kubernetes": kubernetes_minor(),
+    }
     (layout.state / "cluster.json").write_text(json.dumps(record))
 
 
@@ -87,4 +93,5 @@ def load(name: str) -> Layout | None:
     if not record.exists():
         return None
     known = json.loads(record.read_text())
-    return Layout(name, state, Network(known["index"]), binaries(cache_root(), known.get("kubernetes", "")))
+    network = Network(known["index"], tuple(known.get("versions", (4,))))
+    return Layout(name, state, network, binaries(cache_root(), known.get("kubernetes", "")))

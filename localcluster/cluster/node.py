@@ -15,6 +15,7 @@ from pathlib import Path
 from localcluster.cluster import apiserver
 from localcluster.cluster.components import FIRST, THEN, Command, commands
 from localcluster.cluster.layout import NODE_NAME, Layout, load
+from localcluster.cluster.network import at_once
 
 _COVERED = ("/run", "/var/lib", "/var/log")
 _WHOLE_PROC = Path("/run/localcluster/proc")
@@ -139,14 +140,16 @@ def _override(sysctl: Path, value: str, file: Path) -> None:
 
 
 def _prepare_network(layout: Layout) -> None:
-    network = layout.network
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    if 6 in layout.network.versions:
+        Path("/proc/sys/net/ipv6/conf/all/forwarding").write_text("1")
     _run("hostname", NODE_NAME)
     _run("ip", "link", "set", "lo", "up")
     apiserver.wait_for("eth0", Path("/proc/sys/net/ipv4/conf/eth0").exists, 30)
-    _run("ip", "address", "add", f"{network.node_ip}/30", "dev", "eth0")
     _run("ip", "link", "set", "eth0", "up")
-    _run("ip", "route", "add", "default", "via", network.host_ip)
+    for subnets in layout.network.subnets:
+        _run("ip", "address", "add", f"{subnets.node}/{subnets.prefix}", "dev", "eth0", *at_once(subnets))
+        _run("ip", f"-{subnets.version}", "route", "add", "default", "via", subnets.host)
 
 
 def _environment(layout: Layout) -> dict[str, str]:

@@ -33,11 +33,10 @@ def make_pki(layout: Layout) -> None:
     _openssl(["genrsa", "-out", f"{pki}/sa.key", "2048"])
     _openssl(["rsa", "-in", f"{pki}/sa.key", "-pubout", "-out", f"{pki}/sa.pub"])
     names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
-    addresses = ["127.0.0.1", network.node_ip, network.apiserver_service_ip]
+    nodes = [subnets.node for subnets in network.subnets]
+    addresses = ["127.0.0.1", *nodes, *(subnets.apiserver_service_ip for subnets in network.subnets)]
     _certificate(pki, "apiserver", "/CN=kube-apiserver", _alternative_names(names, addresses))
-    _certificate(
-        pki, "kubelet-server", _CLIENTS["kubelet"], _alternative_names([NODE_NAME], [network.node_ip, "127.0.0.1"])
-    )
+    _certificate(pki, "kubelet-server", _CLIENTS["kubelet"], _alternative_names([NODE_NAME], [*nodes, "127.0.0.1"]))
     for name, subject in _CLIENTS.items():
         _certificate(pki, name, subject)
     _new_certificate(pki, "front-proxy-ca", ["-subj", "/CN=gpushare-localcluster-front-proxy", *usage])
