@@ -40,6 +40,25 @@ def test_of_a_part_that_ends_its_last_words_are_in_the_pods_status(variant: str)
                 assert container.get("terminationMessagePolicy") == "FallbackToLogsOnError", name
 
 
+@pytest.mark.parametrize("root", ["/var/lib/kubelet", "/var/lib/k0s/kubelet"])
+def test_device_plugins_stay_where_every_kubelet_has_them(root: str) -> None:
+    """Whatever its --root-dir says; all else of the kubelet's moves with it, at the same place in the agent."""
+    text = helm("template", "g", str(CHART), f"--set=agent.kubeletDir={root}").stdout
+    (spec,) = [item["spec"]["template"]["spec"] for item in documents(text) if item["kind"] == "DaemonSet"]
+    (agent,) = spec["containers"]
+    on_node = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
+    of_kubelet = {name: path for name, path in on_node.items() if "kubelet" in path}
+    assert of_kubelet == {
+        "device-plugins": "/var/lib/kubelet/device-plugins",
+        "pod-resources": f"{root}/pod-resources",
+        "plugins-registry": f"{root}/plugins_registry",
+        "plugin": f"{root}/plugins/gpushare.dev",
+    }
+    mounted = {mount["name"]: mount["mountPath"] for mount in agent["volumeMounts"]}
+    assert {name: mounted[name] for name in of_kubelet} == of_kubelet
+    assert f"--kubelet-dir={root}" in agent["args"]
+
+
 @every_variant
 def test_no_probe_starts_a_program_again_and_again(variant: str) -> None:
     """Each takes a tenth of a second of the node's CPU time; a start-up probe ends with its first success."""
