@@ -1,26 +1,59 @@
 """What others refuse or change of what gpushare writes is told where users look, with the remedy; and once it is
 mended, all is well by itself."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from localcluster.kubectl import CommandError, Object, as_list
 from localcluster.stack import NAMESPACE
 from tests.cluster.changed_pods import change_pods, leave_pods
-from tests.cluster.harness import Harness, Share, wait_until
+from tests.cluster.harness import NODE, Harness, Share, condition, wait_until
 from tests.cluster.tools.test_kubectl import plugin
 
-POLICY = "no-mps-daemonsets"
+POLICY = "no-such-objects"
 CHANGE = "no-host-pid"
+SAID = "it is not allowed here"
 KINDS = "validatingadmissionpolicy,validatingadmissionpolicybinding"
 
 
-def _policy() -> list[Object]:
-    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["daemonsets"]}
+LABELS = {"app": "any"}
+OBJECTS: dict[str, Object] = {
+    "daemonsets": {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "any"},
+        "spec": {
+            "selector": {"matchLabels": LABELS},
+            "template": {
+                "metadata": {"labels": LABELS},
+                "spec": {"containers": [{"name": "any", "image": "any"}]},
+            },
+        },
+    },
+    "resourceslices": {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "any"},
+        "spec": {
+            "driver": "example.com",
+            "nodeName": NODE,
+            "pool": {"name": "any", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "any"}],
+        },
+    },
+}
+"""An object of each kind that a policy here refuses, to see whether it does by now."""
+
+
+def _policy(resource: str) -> list[Object]:
+    group, _, version = str(OBJECTS[resource]["apiVersion"]).partition("/")
+    rule = {"apiGroups": [group], "apiVersions": [version], "operations": ["CREATE"], "resources": [resource]}
     constraints = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},  # what has one
         "resourceRules": [rule],
     }
-    validation = {"expression": "false", "message": "hostPID is not allowed here"}
+    validation = {"expression": "false", "message": SAID}
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": POLICY}}
     return [
         {
@@ -36,20 +69,28 @@ def _policy() -> list[Object]:
     ]
 
 
-def _is_refused(harness: Harness) -> bool:
-    labels = {"app": "any"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "any", "image": "any"}]}}
-    daemon_set = {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "any"},
-        "spec": {"selector": {"matchLabels": labels}, "template": template},
-    }
+def _is_refused(harness: Harness, resource: str) -> bool:
     try:
-        harness.system("create", "--dry-run=server", "-f", "-", stdin=as_list([daemon_set]))
+        harness.system("create", "--dry-run=server", "-f", "-", stdin=as_list([OBJECTS[resource]]))
     except CommandError as error:
-        return "hostPID is not allowed here" in str(error)
+        return SAID in str(error)
     return False
+
+
+@contextmanager
+def refusing(harness: Harness, resource: str) -> Iterator[None]:
+    harness.kubectl.apply(*_policy(resource))
+    try:
+        # The API server takes a moment.
+        wait_until("the policy is in force", lambda: _is_refused(harness, resource), 60)
+        yield
+    finally:
+        harness.kubectl.delete(KINDS, POLICY)
+
+
+def check_fails(harness: Harness, words: str) -> bool:
+    check = plugin(harness, "check")
+    return check.returncode == 1 and words in check.stdout
 
 
 def daemons_message(share: Share) -> str:
@@ -62,21 +103,28 @@ def refusal(share: Share) -> dict[str, Any]:
 
 
 def test_a_write_that_a_policy_refuses_is_told_and_done_once_it_may_be(harness: Harness) -> None:
-    harness.kubectl.apply(*_policy())
-    try:
-        wait_until("the policy is in force", lambda: _is_refused(harness), 60)  # the API server takes a moment
-        with harness.share("refused", ready=False) as share:
-            told = wait_until("the refusal is told", lambda: refusal(share), 60, share.get)
-            assert "hostPID is not allowed here" in told["message"]
-            assert "leave gpushare's namespace and objects out of that policy" in told["message"]
-            assert share.events("WriteRefused")
-            check = plugin(harness, "check")
-            assert (check.returncode, "hostPID is not allowed here" in check.stdout) == (1, True), check.stdout
-            harness.kubectl.delete(KINDS, POLICY)
-            share.wait_ready(seconds=90)
-            wait_until("no refusal is left", lambda: not share.condition("WritesAccepted"), 30, share.get)
-    finally:
+    with refusing(harness, "daemonsets"), harness.share("refused", ready=False) as share:
+        told = wait_until("the refusal is told", lambda: refusal(share), 60, share.get)
+        assert SAID in told["message"]
+        assert "leave gpushare's namespace and objects out of that policy" in told["message"]
+        assert share.events("WriteRefused")
+        assert check_fails(harness, SAID)
         harness.kubectl.delete(KINDS, POLICY)
+        share.wait_ready(seconds=90)
+        wait_until("no refusal is left", lambda: not share.condition("WritesAccepted"), 30, share.get)
+
+
+def test_a_nodes_slice_that_a_policy_refuses_is_told_until_it_is_taken(harness: Harness) -> None:
+    def told() -> dict[str, Any]:
+        return condition(harness.gpu_node(), "WritesAccepted")
+
+    with refusing(harness, "resourceslices"), harness.share("unsliced", per_node=1, delivery="ResourceClaim"):
+        wait_until("the refusal is told", told, 60, harness.gpu_node)
+        assert (told()["status"], told()["reason"]) == ("False", "WriteRefused")
+        assert SAID in told()["message"]
+        assert check_fails(harness, SAID)
+        harness.kubectl.delete(KINDS, POLICY)
+        wait_until("no refusal is left", lambda: not told(), 60, harness.gpu_node)
 
 
 def test_mps_pods_that_a_policy_changes_are_told_of(harness: Harness) -> None:
@@ -101,11 +149,9 @@ def test_an_agent_whose_pod_a_policy_changes_says_so_until_it_is_left_alone(harn
         try:
             harness.restart_pods("agent")
 
-            def told() -> bool:
-                check = plugin(harness, "check")
-                return check.returncode == 1 and "has changed its pod's hostPID" in check.stdout
-
-            wait_until("the change is told", told, 60, lambda: plugin(harness, "check").stdout)
+            words = "has changed its pod's hostPID"
+            wait_until("the change is told", lambda: check_fails(harness, words), 60,
+                       lambda: plugin(harness, "check").stdout)  # fmt: skip
             checks = tenant.checks(name)
             wait_until("its client goes on", lambda: tenant.checks(name) > checks)
         finally:
