@@ -10,7 +10,7 @@ class ConditionType(StrEnum):
     LIMITS_ENFORCED = "LimitsEnforced"
     DAEMONS_CURRENT = "DaemonsCurrent"
     DEPARTURES_GUARDED = "DeparturesGuarded"
-    WRITES_ACCEPTED = "WritesAccepted"  # there only while it is False; of a GpuNode, too
+    WRITES_ACCEPTED = "WritesAccepted"  # of a share only while it is False; of a GpuNode since the first refusal
 
 
 MEMORY_PRESSURE = "MemoryPressure"

@@ -99,7 +99,7 @@ async def test_gpus_of_shares_that_nvidias_driver_offers_too_are_told(node: Fake
     await node.until(lambda: told() == [("False", "HeldByNvidiaDra")])
     assert len(node.kubelet.ids()) == 4, "what the share has it keeps, and its clients with it"
     registered.unlink()
-    await node.until(lambda: told() == [])
+    await node.until(lambda: told() == [("True", "ExclusiveProcess")])
 
 
 async def test_before_its_daemon_is_verified_a_gpu_is_neither_offered_nor_gated(node: FakeNode) -> None:

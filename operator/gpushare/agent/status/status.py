@@ -368,8 +368,8 @@ def _memory_pressure(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]
 
 
 def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
-    """The condition, only if the agent leaves the modes alone, or while something of NVIDIA's offers the GPUs, too:
-    otherwise a ready MPS daemon says as much."""
+    """The condition, only if the agent leaves the modes alone, or from the moment on at which something of NVIDIA's
+    offered the GPUs, too: otherwise a ready MPS daemon says as much."""
     shared = {item.plan.uuid for item in facts.gpus if not item.plan.resource}
     if facts.gpus and facts.offered_by_nvidia:
         first = facts.offered_by_nvidia[0]
@@ -377,7 +377,7 @@ def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
         reason = GpuReason.HELD_BY_NVIDIA_DRA if by_claims else GpuReason.HELD_BY_NVIDIA_PLUGIN
         return [_since(GPUS_EXCLUSIVE, "False", reason, offered_twice(first), facts, before)]
     if facts.modes is ComputeModePolicy.MANAGE:
-        return []
+        return _mended(GPUS_EXCLUSIVE, "ExclusiveProcess", facts, before)
     views = sorted((facts.views[uuid] for uuid in shared & facts.views.keys()), key=lambda view: view.info.uuid)
     open_gpus = [
         f"GPU {view.info.uuid} is in compute mode {view.mode.value}, which the agent leaves alone: processes can use "
@@ -392,11 +392,17 @@ def _exclusive(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
 
 
 def _writes_accepted(facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
-    """There only while it is False. That a status is not taken could not be told here: the heartbeat stops for it."""
+    """There from the first refusal on. Of a status that is refused nothing can be said here: the heartbeat stops."""
     if not facts.slice_error:
-        return []
+        return _mended(ConditionType.WRITES_ACCEPTED, "WritesAccepted", facts, before)
     message = facts.slice_error
     return [_since(ConditionType.WRITES_ACCEPTED, "False", ShareReason.WRITE_REFUSED, message, facts, before)]
+
+
+def _mended(kind: str, reason: str, facts: NodeFacts, before: GpuNodeStatus) -> list[Condition]:
+    """A condition that is there since something was wrong. It stays, as True: one that the operator set to Unknown
+    while this agent was silent would outlast a write without it."""
+    return [_since(kind, "True", reason, "", facts, before)] if _known(kind, before) is not None else []
 
 
 def _waiting(facts: NodeFacts, before: GpuNodeStatus) -> Condition:

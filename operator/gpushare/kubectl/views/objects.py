@@ -44,10 +44,9 @@ def troubles(node: GpuNode) -> Iterator[Condition]:
     """The conditions of a node that say what somebody has to mend: what its agent does not reach, what the API server
     refuses to take of it, and GPUs of shares that NVIDIA's parts offer, too."""
     for condition in node.status.conditions:
-        holds = condition.status == "True"
-        is_bad = condition.type.endswith("Reachable") or condition.type == ConditionType.WRITES_ACCEPTED
+        is_reached = condition.type.endswith("Reachable") or condition.type == ConditionType.WRITES_ACCEPTED
         twice = condition.reason in (GpuReason.HELD_BY_NVIDIA_PLUGIN, GpuReason.HELD_BY_NVIDIA_DRA)
-        if not holds and (is_bad or (condition.type == GPUS_EXCLUSIVE and twice)):
+        if condition.status != "True" and (is_reached or (condition.type == GPUS_EXCLUSIVE and twice)):
             yield condition
 
 

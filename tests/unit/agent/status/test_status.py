@@ -203,6 +203,16 @@ def test_a_resourceslice_that_is_refused_is_a_condition_until_it_is_taken() -> N
     assert "WritesAccepted" not in {item.type for item in build(FACTS, EMPTY).conditions}
 
 
+@pytest.mark.parametrize("kind", ["WritesAccepted", "GpusExclusive"])
+def test_a_condition_that_is_mended_is_true_even_after_the_agents_silence(kind: str) -> None:
+    """The operator has set it to Unknown, so a write without it would leave it there."""
+    unknown = Condition(type=kind, status="Unknown", reason="AgentSilent", last_transition_time="2026-01-01T00:00:00Z")
+    told = build(FACTS, EMPTY.model_copy(update={"conditions": [unknown]}))
+    assert {item.type: item.status for item in told.conditions}[kind] == "True"
+    again = build(FACTS, told)
+    assert again == told, "and costs no further write"
+
+
 def test_a_status_survives_the_api_unchanged() -> None:
     status = build(FACTS, EMPTY)
     assert GpuNodeStatus.model_validate(status.wire()) == status
