@@ -139,7 +139,7 @@ def test_mps_pods_that_a_policy_changes_are_told_of(harness: Harness) -> None:
         leave_pods(harness, CHANGE)
 
 
-def test_an_agent_whose_pod_a_policy_changes_says_so_until_it_is_left_alone(harness: Harness) -> None:
+def test_an_agent_whose_pod_a_policy_changes_says_so(harness: Harness) -> None:
     """Without the node's PIDs it would guard nobody, and nothing would say so."""
     change = """Object{metadata: Object.metadata{annotations: {"changed": "by-a-policy"}},
         spec: Object.spec{hostPID: false}}"""

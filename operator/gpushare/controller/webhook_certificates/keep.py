@@ -49,12 +49,16 @@ class CertificateSettings(Protocol):
         ...
 
 
-class Recorder(Protocol):
+class CertificateEvents(Protocol):
     def record(self, event: Event) -> None: ...
 
 
 async def run(
-    kube: Kube, settings: CertificateSettings, recorder: Recorder, *, debounce_seconds: float = DEBOUNCE_SECONDS
+    kube: Kube,
+    settings: CertificateSettings,
+    recorder: CertificateEvents,
+    *,
+    debounce_seconds: float = DEBOUNCE_SECONDS,
 ) -> None:
     """Runs until cancelled, in the active replica only. What the API server refuses is told by an event on the
     webhook's Secret, which may not be there."""
@@ -123,7 +127,7 @@ def bundle_patch(configuration: Object, bundle: bytes) -> list[Object]:
     return patch
 
 
-async def _try(kube: Kube, settings: CertificateSettings, recorder: Recorder) -> float:
+async def _try(kube: Kube, settings: CertificateSettings, recorder: CertificateEvents) -> float:
     """Makes one pass; returns the seconds until the next one, unless something changes before."""
     try:
         await reconcile(kube, settings, datetime.now(UTC))
