@@ -14,6 +14,7 @@ from tests.cluster.harness import NODE, Harness, Share, is_ready, wait_until
 
 DELETING = ("--set=uninstall.shares=Delete", "--set=uninstall.timeoutSeconds=10")
 DEFINITIONS = ("gpushares.gpushare.dev", "gpunodes.gpushare.dev")
+OURS = "--selector=app.kubernetes.io/name=gpushare"
 GUARDED = (
     f"crd/{DEFINITIONS[0]}",
     f"namespace/{NAMESPACE}",
@@ -130,11 +131,14 @@ def test_manifests_that_are_applied_again_change_nothing(bare: Harness) -> None:
         before = versions(bare)
         bare.kubectl("apply", "--server-side", "-f", "-", stdin=manifests)
         assert versions(bare) == before
+        # A prune that was stopped by the guard has deleted the Secrets, and the operator makes them again meanwhile.
+        bare.system("delete", "secrets", OURS)
+        wait_until("the Secrets are back", lambda: len(bare.system.items("secrets", OURS)) == 2, 60)
+        bare.kubectl("apply", "--server-side", "-f", "-", stdin=manifests)
     finally:
         bare.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=manifests, seconds=120)
-        ours = "--selector=app.kubernetes.io/name=gpushare"
-        wait_until("our parts have ended", lambda: not bare.system.items("pods", ours), 60)
-        bare.system("delete", "secrets", ours)  # the operator makes them again as long as it runs
+        wait_until("our parts have ended", lambda: not bare.system.items("pods", OURS), 60)
+        bare.system("delete", "secrets", OURS)  # the operator makes them again as long as it runs
 
 
 def versions(harness: Harness) -> dict[tuple[str, str], str]:

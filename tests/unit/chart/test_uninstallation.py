@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpushare.controller.webhook_certificates.keep import LABELS
 from tests.unit.chart.rendered import (
     NAMESPACE,
     VARIANTS,
@@ -62,5 +63,9 @@ def test_objects_of_the_operator_belong_to_the_release(variant: str) -> None:
     ours = set() if variant == "everything" else secrets  # cert-manager makes its own
     assert {item["metadata"]["name"] for item in of_kind(variant, "Secret")} == ours
     assert [item["metadata"]["name"] for item in of_kind(variant, "Lease")] == ["gpushare-operator"]
+    for item in of_kind(variant, "Secret"):
+        assert item["metadata"]["labels"].items() >= LABELS.items(), (
+            "else a server-side apply over the operator's fails"
+        )
     for item in of_kind(variant, "Secret", "Lease"):
         assert not {"data", "stringData", "spec"} & item.keys(), "an upgrade would take away what the operator wrote"

@@ -26,6 +26,8 @@ LOG = logging.getLogger(__name__)
 RECHECK_SECONDS = 600.0
 RETRY_SECONDS = 5.0
 DEBOUNCE_SECONDS = 0.2
+LABELS = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "operator"}
+"""Those that the chart gives the Secrets: with others a server-side apply of the chart would be a conflict."""
 
 
 class CertificateSettings(Protocol):
@@ -163,11 +165,10 @@ async def _write(kube: Kube, secret: _Secret, desired: dict[str, bytes], kind: s
     """Writes exactly the desired entries into the Secret."""
     data = {key: base64.b64encode(value).decode() for key, value in desired.items()}
     if secret.version is None:
-        labels = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "webhook"}
         body: Object = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {"name": secret.name, "labels": labels},
+            "metadata": {"name": secret.name, "labels": LABELS},
             "type": kind,
             "data": data,
         }
