@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpushare.api.gpunode import Assignment, GpuNode
@@ -82,7 +82,6 @@ def _with_finalizer(share: GpuShare, decided: FleetPlan) -> GpuShare:
     return share.model_copy(update={"metadata": metadata})
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_every_plan_keeps_the_rules(make: Any, data: st.DataObject) -> None:
     snapshot = data.draw(fleets(make))
@@ -115,7 +114,6 @@ def _uuids(decided: FleetPlan) -> set[str]:
     return {item.uuid for items in decided.assignments.values() for item in items}
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_plan_that_was_carried_out_is_planned_again_unchanged(make: Any, data: st.DataObject) -> None:
     snapshot = data.draw(fleets(make))
@@ -132,7 +130,6 @@ def test_a_plan_that_was_carried_out_is_planned_again_unchanged(make: Any, data:
     assert not again.released
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_the_order_in_which_things_are_listed_does_not_matter(make: Any, data: st.DataObject) -> None:
     snapshot = data.draw(fleets(make))

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpunode import Assignment
@@ -261,7 +261,6 @@ def test_waiting_for_clients_leaves_the_share_ready(fleet: Fleet) -> None:
     assert fleet.make.told(decided)["Ready"].status == "True"
 
 
-@settings(max_examples=300)
 @given(data=st.data())
 def test_whatever_the_fleet_nobody_is_replaced_who_may_have_clients(make: Any, data: st.DataObject) -> None:
     fleet = Fleet(make)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpunode import Assignment, DaemonStatus
@@ -164,7 +164,6 @@ def test_a_whole_gpu_that_a_container_has_drains_for_as_long_as_it_takes(make: t
     assert (item.share, item.draining, item.terminate_clients) == ("training", True, False)
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_no_node_gives_one_resource_name_to_two_shares(make: type[Make], data: st.DataObject) -> None:
     names = ("a", "b", "c")

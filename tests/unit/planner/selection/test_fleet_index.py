@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.conditions import GpuReason
@@ -136,7 +136,6 @@ def plain_refusals(snapshot: Snapshot, share: GpuShare, owner_of: Owners) -> tup
     return matching, refused, mismatched
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_owners_and_refusals_are_those_of_every_rule_asked_about_every_gpu(make: Any, data: st.DataObject) -> None:
     snapshot = data.draw(varied(make))
@@ -152,7 +151,6 @@ def test_owners_and_refusals_are_those_of_every_rule_asked_about_every_gpu(make:
             assert (group.count, group.message) == (len(messages), messages[0])
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_selector_matches_by_the_index_what_it_matches_node_by_node(make: Any, data: st.DataObject) -> None:
     snapshot = data.draw(varied(make))
@@ -177,7 +175,6 @@ def test_gpus_of_one_profile_are_alike_for_every_rule(make: Any) -> None:
     assert len(set(profiles)) == 3
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_a_change_of_counts_alone_changes_only_the_slots_in_use(make: Any, data: st.DataObject) -> None:
     drawn = data.draw(fleets(make))

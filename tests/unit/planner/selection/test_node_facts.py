@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.api.gpushare import GpuShare
@@ -61,7 +61,6 @@ def _later(draw: Any, before: Snapshot, other: Snapshot) -> Snapshot:
     return replace(before, nodes=tuple(nodes.values()), **taken)
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_a_plan_that_remembers_is_the_plan_from_nothing(make: Any, data: st.DataObject) -> None:
     memory, snapshot = FleetMemory(), data.draw(moments(make))
