@@ -75,6 +75,14 @@ def test_definitions_applied_by_hand_before_the_chart_are_left_as_they_are(bare:
         assert {name: bare.kubectl.get("crd", name)["metadata"]["uid"] for name in DEFINITIONS} == uids
     finally:
         share.delete()
+        give_to_the_release(bare)
+
+
+def give_to_the_release(harness: Harness) -> None:
+    """The definitions are the chart's again, as tests of other files on this cluster expect."""
+    harness.kubectl("label", "crd", *DEFINITIONS, "app.kubernetes.io/managed-by=Helm", "--overwrite")
+    owner = f"meta.helm.sh/release-name={RELEASE}", f"meta.helm.sh/release-namespace={NAMESPACE}"
+    harness.kubectl("annotate", "crd", *DEFINITIONS, *owner, "--overwrite")
 
 
 def test_an_upgrade_with_clients_running_restarts_none_of_them(fresh: Harness, early: Share) -> None:
