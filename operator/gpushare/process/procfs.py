@@ -11,7 +11,7 @@ as None is gone; an OSError is of a process that may well run, and of which noth
 import os
 import re
 from collections.abc import Collection, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpushare.process.bounded_read import GONE, read_start, read_text
@@ -31,10 +31,14 @@ _STATE, _THREADS, _START_TIME = 3, 20, 22
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The pod and container of a process, by its cgroup. `container_id`: the runtime's; empty if the path has none."""
+    """The pod and container of a process, by its cgroup. `container_id`: the runtime's; empty if the path has none.
+
+    `container`: its name, where its mounts were asked for it (`termination_log`) and tell.
+    """
 
     pod_uid: str
     container_id: str
+    container: str = field(default="", compare=False)
 
 
 def read_start_time(pid: int, proc: Path = PROC) -> int | None:

@@ -18,7 +18,7 @@ from gpushare.api.names import (
     share_of_resource,
 )
 from gpushare.kube.pods import grace_period_seconds
-from gpushare.webhook.containers import Container, containers, pre_stop_seconds
+from gpushare.webhook.containers import Container, pre_stop_seconds
 from gpushare.webhook.review import LONGEST_NAME, AdmissionData, listed, mapped, quoted, shown
 
 MOST_WARNINGS = 10
@@ -33,15 +33,13 @@ _FIRST_DEVICE = "0"
 def pod_warnings(pod: Mapping[str, Any], asking: Sequence[Container], data: AdmissionData) -> tuple[str, ...]:
     """The warnings of a pod that is not refused. `asking`: its containers that ask for a part of a GPU."""
     annotations = mapped(mapped(pod, "metadata"), "annotations")
-    beside = bool(asking) and sum(not container.ends_before_the_pod_runs for container in containers(dict(pod))) > 1
     seconds = int(grace_period_seconds(pod))
-    return tuple(islice(_warnings(annotations, seconds, asking, data, beside=beside), MOST_WARNINGS))
+    return tuple(islice(_warnings(annotations, seconds, asking, data), MOST_WARNINGS))
 
 
 def _warnings(
-    annotations: Mapping[str, Any], seconds: int, asking: Sequence[Container], data: AdmissionData, *, beside: bool
+    annotations: Mapping[str, Any], seconds: int, asking: Sequence[Container], data: AdmissionData
 ) -> Iterator[str]:
-    """`beside`: whether containers run beside one another in the pod."""
     yield from _annotation_warnings(annotations, asking)
     if not asking:
         return
@@ -53,12 +51,6 @@ def _warnings(
         )
     for container in asking:
         yield from _hook_warnings(container)
-        if beside and mapped(container.body, "lifecycle").get("postStart"):
-            yield (
-                f"{container.field}.lifecycle.postStart: a hook that waits for the program's first CUDA call waits in"
-                " vain here: that call waits until all containers of the pod have started, and those behind this one"
-                " start after the hook; let a startupProbe wait instead"
-            )
         yield from _device_warnings(container)
 
 

@@ -1,11 +1,9 @@
 """Checks from inside a client container: a read-only directory with `control` alone, and no way to change a limit."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from gpushare.mps.broker.letting_in import GRANT_SECONDS
 from localcluster.kubectl import Object
 from tests.cluster.harness import Harness, Share, wait_until
 from tests.cluster.node import daemon_of
@@ -42,6 +40,18 @@ print(json.dumps({
     "get": control("get_default_active_thread_percentage"),
 }), flush=True)
 """
+SERVER = """
+import pathlib, time
+from gpushare.simulation.client import SimulatedContext
+context = SimulatedContext.create()
+pathlib.Path("/dev/shm/serves").touch()
+time.sleep(3600)
+"""
+UNTIL_IT_SERVES = """
+import pathlib, time
+while not pathlib.Path("/dev/shm/serves").exists():
+    time.sleep(0.1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -75,21 +85,21 @@ def test_no_command_of_a_client_reaches_the_daemon_not_even_a_question(harness: 
 
 
 @pytest.mark.usefixtures("share")
-def test_a_client_whose_pod_is_still_starting_another_container_gets_in(harness: Harness) -> None:
-    """The pod's status names no container until all were started, for as long as an image is pulled or a hook runs;
-    longer than a pod without a part of the GPU is waited for.
+def test_a_hook_that_waits_for_its_own_program_delays_no_container(harness: Harness) -> None:
+    """The pod's status names no container until all were started, those behind the hook included. So which one the
+    program is in is known by the mount that the kubelet made for it.
     """
     with harness.namespace() as tenant:
-        pod = tenant.pod("slow", "view", "limits")
+        pod = tenant.pod("server", "view", command=["python", "-c", SERVER])
         [client] = pod["spec"]["containers"]
-        hook = {"postStart": {"exec": {"command": ["sleep", f"{GRANT_SECONDS + 5:.0f}"]}}}
-        beside = {key: value for key, value in client.items() if key not in ("resources", "args")}
-        pod["spec"]["containers"].append(beside | {"name": "beside", "command": ["sleep", "600"], "lifecycle": hook})
+        client["lifecycle"] = {"postStart": {"exec": {"command": ["python", "-c", UNTIL_IT_SERVES]}}}
+        beside = {key: value for key, value in client.items() if key not in ("resources", "lifecycle")}
+        pod["spec"]["containers"].append(beside | {"name": "beside", "command": ["sleep", "600"]})
         tenant.start(pod)
-        wait_until("it has ended", lambda: "terminated" in state_of(tenant.kubectl.get("pod", "slow"), "app"), 120)
-        assert state_of(tenant.kubectl.get("pod", "slow"), "app")["terminated"]["exitCode"] == 0, tenant.explain("slow")
+        wait_until("both run", lambda: running(tenant.kubectl.get("pod", "server")) == {"app", "beside"}, 60,
+                   lambda: tenant.explain("server"))  # fmt: skip
+        assert "AttachRefused" not in {event["reason"] for event in tenant.kubernetes_events("server")}
 
 
-def state_of(pod: Object, container: str) -> dict[str, Any]:
-    statuses = pod["status"].get("containerStatuses", [])
-    return next((status["state"] for status in statuses if status["name"] == container), {})
+def running(pod: Object) -> set[str]:
+    return {item["name"] for item in pod["status"].get("containerStatuses", []) if "running" in item["state"]}

@@ -15,9 +15,13 @@ ENDLESS_MS = "600000"
 
 
 def start_victim_and_neighbours(tenant: Tenant, share: str) -> list[str]:
+    start_victim(tenant, share)
+    return tenant.neighbours(share, 7)
+
+
+def start_victim(tenant: Tenant, share: str) -> None:
     tenant.start(tenant.pod("victim", share, "depart", "--role", "victim", "--kernel-ms", ENDLESS_MS, grace=3))
     tenant.wait_event("victim", "started")
-    return tenant.neighbours(share, 7)
 
 
 def test_a_pod_deleted_in_mid_kernel_leaves_its_seven_neighbours_alive(harness: Harness) -> None:
@@ -27,6 +31,12 @@ def test_a_pod_deleted_in_mid_kernel_leaves_its_seven_neighbours_alive(harness: 
         tenant.go_on(names)
         assert len(tenant.running()) == 7
         assert len(ends(tenant, "victim")) == 1
+        swept = Tenant(harness, f"{tenant.name}-swept")
+        harness.kubectl("create", "namespace", swept.name)
+        wait_until("its ServiceAccount", lambda: swept.kubectl.find("serviceaccount", "default"))
+        start_victim(swept, "guarded")
+        harness.kubectl.delete("namespace", swept.name)
+        tenant.go_on(names)
 
 
 def test_the_same_deletion_without_our_guard_kills_the_neighbours(harness: Harness) -> None:

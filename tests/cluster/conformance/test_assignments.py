@@ -144,7 +144,7 @@ def test_clients_keep_slots_that_the_kubelet_forgot(
     restarted(harness)
     message = wait_until("the pods are named", lambda: named_as_forgotten(harness), 120, lambda: harness.gpu_node())
     assert all(f"{tenant.name}/{name}" in message for name in olds)
-    share.wait_capacity(5, 60)
+    share.wait_capacity(8, 60)
     assert sum(harness.held_by_gpu("kept").values()) == 3
     news = [f"new-{number}" for number in range(5)]
     for name in news:

@@ -1,5 +1,6 @@
 """Faults of GPU and daemon: who is hurt is what the design says, everybody is told, and the GPU serves again."""
 
+import uuid as uuids
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from gpushare.grant.model import most_contexts
 from gpushare.simulation.nvml import DriverChannel
-from tests.cluster.harness import Harness, Tenant, wait_until
+from tests.cluster.harness import Harness, Share, Tenant, wait_until
 from tests.cluster.node import daemon_of, signal_in_node
 from tests.cluster.node_events import wait_node_event
 
@@ -189,3 +190,56 @@ def test_a_lost_gpu_is_told_with_its_xid_and_offered_again_once_it_is_back(harne
             channel.ask("recover", uuid=uuid)
         share.wait_ready(seconds=90)
         share.wait_capacity(8)
+
+
+def test_a_gpu_that_nvml_does_not_describe_is_named_and_the_others_serve(harness: Harness) -> None:
+    """Also after a restart of the agent, which knows nothing of that GPU then."""
+    with harness.share("garbled") as share, driver(harness) as channel:
+        whole = harness.gpu_node()["status"]["gpus"]
+        uuid = whole[0]["uuid"]
+        channel.ask("garble", uuid=uuid)
+        try:
+            restart_agent(harness)
+            told = "NVML does not describe GPU 0, so it is left out: Unknown Error"
+            wait_until("it is named", lambda: told in str(nvml_condition(harness)), 60, lambda: nvml_condition(harness))
+            share.wait_capacity(8 * (len(whole) - 1), seconds=60)
+        finally:
+            channel.ask("ungarble", uuid=uuid)
+        share.wait_ready(len(whole), seconds=90)
+        share.wait_capacity(8 * len(whole))
+
+
+def nvml_condition(harness: Harness) -> dict[str, Any]:
+    conditions = harness.gpu_node()["status"]["conditions"]
+    return next((told for told in conditions if told["type"] == "NvmlReachable"), {})
+
+
+def test_a_card_in_the_place_of_another_is_taken_and_the_old_uuid_goes(harness: Harness) -> None:
+    """A machine that was moved comes back with other GPUs: of the old ones nothing may keep perNode full. Its agent
+    starts again with it: one that has seen a GPU waits for it to come back.
+    """
+    with harness.share("exchanged", per_node=1) as share, harness.namespace() as tenant, driver(harness) as channel:
+        uuid = daemon_of(harness, share)["uuid"]
+        other = f"GPU-{uuids.uuid4()}"
+        channel.ask("exchange", uuid=uuid, to=other)
+        try:
+            restart_agent(harness)
+            wait_until("a GPU that is there", lambda: held_by(harness, share) - {uuid}, 120, harness.gpu_node)
+            share.wait_ready(1, seconds=90)
+            share.wait_capacity(8)
+            assert uuid not in {gpu["uuid"] for gpu in harness.gpu_node()["status"]["gpus"]}
+            tenant.start_replaced(tenant.pod("next", "exchanged", "limits"))
+            assert tenant.wait_event("next", "limits")["problems"] == []
+        finally:
+            channel.ask("exchange", uuid=other, to=uuid)
+            restart_agent(harness)
+
+
+def restart_agent(harness: Harness) -> None:
+    harness.restart_pods("agent", force=True)
+    harness.wait_component("agent")
+
+
+def held_by(harness: Harness, share: Share) -> set[str]:
+    assigned = harness.gpu_node()["spec"].get("assignments") or []
+    return {assignment["uuid"] for assignment in assigned if assignment["share"] == share.name}

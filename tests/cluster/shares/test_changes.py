@@ -185,3 +185,23 @@ def test_limits_change_on_the_live_daemon_for_new_clients(harness: Harness) -> N
         checks = tenant.checks(name)
         wait_until("the old client goes on", lambda: tenant.checks(name) > checks)
         assert (uid(harness, share), share.condition("DaemonsCurrent")["status"]) == (before, "True")
+
+
+def test_the_clients_of_a_share_whose_label_and_daemonset_are_deleted_go_on(harness: Harness) -> None:
+    """Both are made again. The MPS pod, which Kubernetes deletes with them, waits for its clients."""
+    with harness.share("bereft", per_node=1) as share, harness.namespace() as tenant:
+        (name,) = tenant.neighbours("bereft", 1)
+        before, label = uid(harness, share), "share.gpushare.dev/bereft"
+        harness.kubectl("label", "node", NODE, f"{label}-")
+        wait_until("the label again", lambda: label in harness.kubectl.get("node", NODE)["metadata"]["labels"], 30)
+        harness.system("delete", "daemonset", "--selector=gpushare.dev/share=bereft", "--wait=false")
+        wait_until("its end is asked for", lambda: uid(harness, share) != before, 30)
+        checks = tenant.checks(name)
+        wait_until("its client goes on", lambda: tenant.checks(name) > checks + 2)
+        assert restarts(tenant) == {0}
+        tenant.delete_pods(name)
+        wait_until("a new MPS pod", lambda: uid(harness, share) not in ("", before), 60, lambda: share.get())
+        share.wait_ready()
+        share.wait_capacity(8)
+        tenant.start_replaced(tenant.pod("new", "bereft", "limits"))
+        assert tenant.wait_event("new", "limits")["problems"] == []

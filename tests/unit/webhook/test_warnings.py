@@ -53,31 +53,6 @@ def environment(**variable: Any) -> dict[str, Any]:
     return client(env=[{"name": "CUDA_VISIBLE_DEVICES", **variable}])
 
 
-WAITING = client(lifecycle={"postStart": {"exec": {"command": ["curl", "--retry", "60", "localhost:8000"]}}})
-INIT = {"name": "beside", "image": "any"}
-
-
-@pytest.mark.parametrize(
-    ("listed", "init", "warned"),
-    [
-        ([WAITING], [], False),
-        ([WAITING], [INIT], False),
-        ([WAITING], [INIT | {"restartPolicy": "Always"}], True),
-        ([WAITING, INIT], [], True),
-        ([INIT, WAITING], [], True),
-        ([client(), INIT | WAITING["lifecycle"]], [], False),
-    ],
-    ids=["alone", "init", "sidecar", "a second one", "the second one", "another one's hook"],
-)
-def test_a_hook_that_may_wait_for_its_program_is_warned_of(
-    listed: list[dict[str, Any]], init: list[dict[str, Any]], warned: bool
-) -> None:
-    said = warnings(*listed, initContainers=init)
-    assert [text.partition(":")[0] for text in said] == (
-        [f"spec.containers[{listed.index(WAITING)}].lifecycle.postStart"] if warned else []
-    )
-
-
 def test_a_pod_of_which_nothing_is_to_be_said_gets_no_warning() -> None:
     assert warnings(annotations={"gpushare.dev/threads": "20", "gpushare.dev/memory": "4Gi", "team": "ml"}) == ()
 

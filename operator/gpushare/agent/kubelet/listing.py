@@ -122,6 +122,7 @@ class PlaceDemand:
 
 
 NO_DEMAND: Mapping[str, PlaceDemand] = MappingProxyType({})
+NO_SLOTS: Mapping[str, int] = MappingProxyType({})
 
 
 def preferred_slots(
@@ -130,9 +131,11 @@ def preferred_slots(
     size: int,
     placement: Placement = Placement.SPREAD,
     demand: Mapping[str, PlaceDemand] = NO_DEMAND,
+    beyond: Mapping[str, int] = NO_SLOTS,
 ) -> list[str]:
     """`size` device ids, each from the GPU with most free ids left, or with fewest where the share packs. `demand`: by
     GPU, of a share with a queue: it comes before the number of free ids, since whoever holds one may never compute.
+    `beyond`: so many ids of a GPU are not free, although the kubelet thinks so.
 
     The kubelet takes the answer as a wish. Ids of `must_include` come first, even beyond `size`. Fewer than `size` when
     there are no more. Never an error, which would fail the pod: an id of another form counts as a GPU of its own.
@@ -142,8 +145,11 @@ def preferred_slots(
     for device_id in set(available).difference(chosen):
         gpu, slot = _gpu_and_slot(device_id)
         free.setdefault(gpu, []).append((slot, device_id))
-    for slots in free.values():
+    for name, slots in list(free.items()):
         slots.sort(reverse=True)
+        del slots[: beyond.get(name, 0)]
+        if not slots:
+            del free[name]
     sign = 1 if placement is Placement.PACK else -1
     while len(chosen) < size and free:
         ranks = {name: demand.get(name, PlaceDemand()).rank(placement) for name in free}

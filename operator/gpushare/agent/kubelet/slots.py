@@ -91,7 +91,8 @@ class SlotDevices:
     def prefer(self, available: Collection[str], must_include: Collection[str], size: int) -> list[str]:
         share = self._sources.shares().get(self._share)
         placement = (share.clients.placement if share else None) or Placement.SPREAD
-        return preferred_slots(available, must_include, size, placement, dict(self._demand()))
+        beyond = {uuid: decision.offer.beyond for uuid, decision in self._sources.decisions().items()}
+        return preferred_slots(available, must_include, size, placement, dict(self._demand()), beyond)
 
     def _demand(self) -> Iterator[tuple[Uuid, PlaceDemand]]:
         for uuid, decision in self._sources.decisions().items():

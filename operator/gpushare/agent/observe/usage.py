@@ -246,7 +246,7 @@ def _usage(
             return (*of_pod, container["name"]) in holders
         return container["name"] in claims or has_slot(container, share)
 
-    container = _container(pod, owner.container_id, has_part) if pod is not None and owner is not None else None
+    container = _container(pod, owner, has_part) if pod is not None and owner is not None else None
     granted, slot = None, container is not None and has_part(container)
     if container is not None and holders is None:
         granted = container_grant(container, share, gpu_share, claims.get(container["name"]))
@@ -283,10 +283,10 @@ def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str
     return by_pod
 
 
-def _container(pod: Pod, container_id: str, has_part: Callable[[Container], bool]) -> Container | None:
-    """The container by the pod's status; while that lags behind the runtime, the only one that may be on this GPU."""
+def _container(pod: Pod, owner: Owner, has_part: Callable[[Container], bool]) -> Container | None:
+    """The container by the pod's status or its mounts; without both the only one that may be on this GPU."""
     by_name = {container["name"]: container for container in containers(pod, ephemeral=True)}
-    name = container_name(pod, container_id)
+    name = container_name(pod, owner)
     if name:
         return by_name.get(name)
     with_part = [container for container in by_name.values() if has_part(container)]

@@ -33,6 +33,7 @@ from gpushare.mps.wire import FRESH_SECONDS, is_fresh
 from gpushare.nvml.types import GpuProcess
 from gpushare.process import procfs
 from gpushare.process.procfs import PROC, Owner
+from gpushare.process.termination_log import read_named_owners
 
 LOG = logging.getLogger(__name__)
 PROC_SECONDS = 5.0
@@ -213,7 +214,7 @@ class UsageReader:
         known = self._owners.get((pid, started))
         if known is not None:
             return known
-        owners = procfs.read_owners(pid, self._proc)
+        owners = read_named_owners(pid, self._proc)
         if owners is not None:
             self._owners[pid, started] = owners
         return owners

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gpushare.process.bounded_read import GONE, lines, read_start
 from gpushare.process.procfs import PROC, TICKS_PER_SECOND, Owner, read_owners, read_start_time
+from gpushare.process.termination_log import read_named_owners
 
 MAX_ANCESTORS = 32
 MAX_COMMAND_BYTES = 4096
@@ -71,7 +72,7 @@ def read(pid: int, proc: Path = PROC) -> Process | None:
     """The process; None: there is none (any more). OSError: that is not known."""
     started = read_start_time(pid, proc)
     status = None if started is None else read_status(pid, ("SigCgt",), proc)
-    owners = None if status is None else read_owners(pid, proc)
+    owners = None if status is None else read_named_owners(pid, proc)
     if started is None or status is None or owners is None:
         return None
     return Process(pid, started, caught_signals(status), owners)

@@ -1,7 +1,7 @@
 """A share's slots on one GPU: which of them the kubelet is offered. Pure.
 
 Guarantees: a held slot is offered for as long as it is held, since the kubelet, when it restarts, refuses containers
-whose device is gone; and the slots offered are never more than `per_gpu`, unless more than that are held already.
+whose device is gone; and the healthy slots are never more than `per_gpu`, unless more than that are held already.
 """
 
 from collections.abc import Set as AbstractSet
@@ -49,8 +49,15 @@ class GpuOffer:
     forgotten: Slots = frozenset()
     """Those of `held` whose holders the kubelet does not know any more."""
 
+    @property
+    def beyond(self) -> int:
+        """How many slots are offered beyond `per_gpu`, in the place of forgotten ones, which are unhealthy: the
+        scheduler takes their pods off the healthy ones, and would else count each of them twice. None of whole GPUs.
+        """
+        return 0 if self.whole else len(self.forgotten)
+
     def slots(self) -> list[OfferedSlot]:
-        return offered_slots(self.per_gpu, self.held, self.accepting, self.lost, self.forgotten)
+        return offered_slots(self.per_gpu + self.beyond, self.held, self.accepting, self.lost, self.forgotten)
 
 
 def offer_of(

@@ -30,7 +30,7 @@ def pod_of(process: Process, pods: Mapping[str, Object]) -> tuple[Object, str] |
     `pods`: this node's by uid.
     """
     owner = owner_among(process.owners, pods)
-    return None if owner is None else (pods[owner.pod_uid], container_name(pods[owner.pod_uid], owner.container_id))
+    return None if owner is None else (pods[owner.pod_uid], container_name(pods[owner.pod_uid], owner))
 
 
 class GpuScans:

@@ -1,9 +1,11 @@
 """Who may attach to a GPU, by what the agent wrote of its grants. `judge` is pure.
 
-A process is its container, by the cgroup that the kernel shows; what it says of itself counts for nothing.
+A process is its container, by the cgroup that the kernel shows, and as long as the pod's status does not show that
+container's id, by the kubelet's own mount in it (`termination_log`); what it says of itself counts for nothing.
 """
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -16,6 +18,8 @@ from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedPod, RefusedAttach
 from gpushare.process.procfs import Owner
 
 NO_OWNER = Owner("", "")
+ReadContainer = Callable[[int, str], str]
+"""(PID, its pod's uid) -> the name of its container; empty: it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +81,13 @@ def judge(grants: GpuGrants | None, owners: Sequence[Owner]) -> Verdict:
 
 
 def _container(pod: GrantedPod, owner: Owner) -> Verdict:
-    """The container of that id; an only container is known at once. The pod's status shows the ids about a second
-    after the start of the last container: the kubelet writes it before it starts them, one after the other, images
-    and postStart hooks included.
+    """The container of that id, or of that name; an only container is known at once. The pod's status shows the ids
+    about a second after the start of the last container: the kubelet writes it before it starts them, one after the
+    other, images and postStart hooks included.
     """
     known = next(
         (container for container in pod.containers if container.id and container.id == owner.container_id), None
-    )
+    ) or next((container for container in pod.containers if container.name == owner.container), None)
     if known is None:
         if len(pod.containers) != 1:
             why = "its pod has several containers, and the pod's status does not show yet which of them it is"
@@ -101,8 +105,9 @@ def _container(pod: GrantedPod, owner: Owner) -> Verdict:
 class GrantsFile:
     """What the agent wrote of the grants of one GPU. `files`: its reader."""
 
-    def __init__(self, gpu: GpuDir, share: str, files: ModelFiles) -> None:
+    def __init__(self, gpu: GpuDir, share: str, files: ModelFiles, read_container: ReadContainer) -> None:
         self._gpu = gpu
+        self._read_container = read_container
         self._share = share
         self._files = files
         self._needed_by: GpuGrants | None = None
@@ -112,6 +117,16 @@ class GrantsFile:
         """None: it cannot be read now, or is of another share."""
         grants = self._files.read(self._gpu.grants, GpuGrants).value
         return grants if grants is not None and grants.share == self._share else None
+
+    def named(self, pid: int, owners: Sequence[Owner]) -> Sequence[Owner]:
+        """The `owners` of a process, with the name of its container where the pod's status does not show its id yet.
+        Only then its mounts are read, which may be many.
+        """
+        verdict = judge(self.now(), owners)
+        if not (isinstance(verdict, AttachUndecided) and verdict.starting):
+            return owners
+        name = self._read_container(pid, owners[0].pod_uid)
+        return (dataclasses.replace(owners[0], container=name), *owners[1:])
 
     def held_by(self, owners: Sequence[Owner]) -> AttachAdmitted | None:
         """What the container holds of the GPU, which need take no new client."""

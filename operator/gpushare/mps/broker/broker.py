@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.attach_protocol import PlaceState, ProtocolError, Request
 from gpushare.mps.broker import kept_sockets
-from gpushare.mps.broker.admission import AttachDenied, GrantsFile
+from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, GrantsFile, ReadContainer
 from gpushare.mps.broker.attach import (
     GONE,
     CommandRefusedError,
@@ -64,6 +64,7 @@ from gpushare.process import procfs
 from gpushare.process.bounded_read import read_text
 from gpushare.process.procfs import Owner
 from gpushare.process.restarts import NEVER, Restarts
+from gpushare.process.termination_log import read_container
 from gpushare.process.time_limit import within
 
 LOG = logging.getLogger(__name__)
@@ -101,6 +102,7 @@ class BrokerSettings:
     share: str
     clock: Callable[[], float]
     read_owners: ReadOwners = read_cluster_owners
+    read_container: ReadContainer = read_container
     restarts: Restarts = NEVER
     look_seconds: float = LOOK_SECONDS
     peer_option: int = SO_PEERPIDFD
@@ -159,7 +161,7 @@ class Broker:
         self._settings = settings
         self._read_owners = settings.read_owners
         self._files = ModelFiles()
-        self._grants = GrantsFile(gpu, settings.share, self._files)
+        self._grants = GrantsFile(gpu, settings.share, self._files, settings.read_container)
         self._listener = AttachListener(
             gpu,
             settings.read_owners,
@@ -327,7 +329,7 @@ class Broker:
 
     async def _has_attached(self, queued: QueuedSocket, sock: socket.socket | None) -> None:
         """A client attached as its broker ended, whose connection that left."""
-        held = self._grants.held_by(self._read_owners(queued.pid) or ())
+        held = self._held_by(queued.pid)
         if held is not None:
             new = self._clients.add(held.key, (queued.pid, queued.started))
             self._record.arrived(queued.pid, held.owner, held.container, new=new)
@@ -356,8 +358,11 @@ class Broker:
 
     def _container_of(self, pid: int) -> Container | None:
         """The container of a process, if it holds a part of the GPU."""
-        held = self._grants.held_by(self._read_owners(pid) or ())
+        held = self._held_by(pid)
         return None if held is None else held.key
+
+    def _held_by(self, pid: int) -> AttachAdmitted | None:
+        return self._grants.held_by(self._grants.named(pid, self._read_owners(pid) or ()))
 
     def _owner_of(self, pid: int) -> Owner | None:
         return next(iter(self._read_owners(pid) or ()), None)
@@ -406,6 +411,7 @@ class Broker:
     ) -> None:
         """`queued`: it came to an earlier broker. The next one has what the processes of each pod need, and no more: a
         pod that has many wait takes nobody's room."""
+        owners = self._grants.named(peer.pid, owners)
         owner, under_way = owners[0] if owners else Owner("", ""), self._under_way()
         client = queued or self._client(peer, owner)
         most = max(self._grants.connections_needed().get(owner.pod_uid, 0), CONNECTIONS_OF_PROCESS)

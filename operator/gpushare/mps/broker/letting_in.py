@@ -126,19 +126,22 @@ class LettingIn:
         return attached
 
     async def _let_in(self, asking: Asking, use: _PlaceUse) -> bool:
-        began, told = time.monotonic(), False
+        began, told, owners, named = time.monotonic(), False, asking.owners, False
         while not has_hung_up(asking.sock):
             if asking.client.context and use.is_needed():
-                held = self.grants.held_by(asking.owners)
+                held = self.grants.held_by(owners)
                 if held is not None:
                     await use.wait(held, identity_of(asking.peer, held))
                     began = time.monotonic()
                     continue
             waited = time.monotonic() - began
-            verdict = judge(self.grants.now(), asking.owners)
+            verdict = judge(self.grants.now(), owners)
             match verdict:
                 case AttachDenied():
                     raise AttachDeniedError(verdict)
+                case AttachUndecided(starting=True) if not named:  # its pod was unknown when it connected
+                    owners, named = self.grants.named(asking.peer.pid, owners), True
+                    continue
                 case AttachUndecided():
                     if waited > _patience(verdict):
                         raise AttachDeniedError(verdict.refused)

@@ -170,6 +170,16 @@ def test_a_share_that_packs_fills_a_used_gpu_before_a_free_one() -> None:
     assert preferred_slots(free, [], 1, Placement.SPREAD) == ["GPU-a::0"]
 
 
+@pytest.mark.parametrize("placement", list(Placement))
+def test_the_slots_of_those_whom_the_kubelet_forgot_are_nobodys_choice(placement: Placement) -> None:
+    """Of GPU-a the kubelet has forgotten three of four: it sees four free ids there, and one container has room."""
+    free, taken = [names.slot_id(gpu, slot) for gpu in ("GPU-a", "GPU-b") for slot in range(4)], []
+    while chosen := preferred_slots(free, [], 1, placement, beyond={"GPU-a": 3}):
+        free.remove(chosen[0])
+        taken.append(chosen[0].partition("::")[0])
+    assert sorted(taken) == ["GPU-a", *["GPU-b"] * 4]
+
+
 FREE = PlaceDemand(wanted=3, places=8)
 FREER = PlaceDemand(wanted=1, places=8)
 FULL = PlaceDemand(wanted=8, places=8)

@@ -59,6 +59,12 @@ def test_of_several_containers_with_slots_none_is_guessed() -> None:
     assert (usage.pod, usage.container, usage.slot, usage.grant) == ("pod-1", "", False, None)
 
 
+def test_a_container_is_known_by_its_mounts_before_the_status_shows_it() -> None:
+    two = pod(1, container("one"), container("two"), with_status=False)
+    (usage,) = usages([process(11, 100, Owner(uid(1), container_id(1), "two"))], two)
+    assert (usage.container, usage.slot) == ("two", True)
+
+
 def test_a_sidecar_with_a_slot_is_found_among_the_init_containers() -> None:
     with_sidecar = pod(1, container("app", share=None))
     with_sidecar["spec"]["initContainers"] = [container("sidecar")]

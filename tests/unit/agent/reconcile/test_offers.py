@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.agent.reconcile.offers import offered_slots
+from gpushare.agent.reconcile.offers import GpuOffer, offered_slots
 
 SLOTS = st.integers(0, 60)
 HELD = st.sets(SLOTS, max_size=50)
@@ -49,3 +49,19 @@ def test_a_slot_that_the_kubelet_forgot_counts_and_is_given_to_nobody(
     offered = offered_slots(per_gpu, held | forgotten, True, False, forgotten)
     assert {item.slot for item in offered if not item.healthy} == forgotten
     assert len(offered) == max(per_gpu, len(held | forgotten))
+
+
+@given(st.integers(1, 48), HELD, HELD, st.booleans())
+def test_the_scheduler_counts_nobody_twice_whom_the_kubelet_forgot(
+    per_gpu: int, held: set[int], forgotten: set[int], accepting: bool
+) -> None:
+    """It takes each running pod, forgotten or not, off the healthy slots."""
+    holders = frozenset(held | forgotten)
+    offer = GpuOffer("GPU-0", per_gpu, holders, accepting, forgotten=frozenset(forgotten))
+    room = sum(item.healthy for item in offer.slots()) - len(holders)
+    assert room == (max(per_gpu - len(holders), -len(forgotten)) if accepting else -len(forgotten))
+
+
+def test_a_whole_gpu_is_one_device_also_where_the_kubelet_forgot_its_holder() -> None:
+    whole = GpuOffer("GPU-0", 1, frozenset({0}), True, whole=True, forgotten=frozenset({0}))
+    assert [(item.slot, item.healthy) for item in whole.slots()] == [(0, False)]

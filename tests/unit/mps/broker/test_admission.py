@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, judge
+from gpushare.mps.broker.admission import AttachAdmitted, AttachDenied, AttachUndecided, GrantsFile, judge
+from gpushare.mps.files import ModelFiles, write_model
+from gpushare.mps.layout import GpuDir
 from gpushare.mps.wire import ClientGrant, GpuGrants, GrantedContainer, GrantedPod, RefusedAttach
 from gpushare.process.procfs import Owner
 
@@ -56,6 +58,11 @@ def test_a_pod_that_is_still_starting_is_waited_for_longer() -> None:
         (grants(container("one", SMALL, A), container("two", LARGE, B)), Owner(POD, B), ("admitted", "two")),
         (grants(container("one", SMALL, A), container("two", LARGE)), Owner(POD, C), ("not yet: NoGrant", "")),
         (grants(container("app", SMALL, A), container("helper")), Owner(POD, C), ("not yet: NoGrant", "")),
+        (grants(container("one", SMALL), container("two", LARGE)), Owner(POD, C, "two"), ("admitted", "two")),
+        (grants(container("app", SMALL), container("helper")), Owner(POD, C, "helper"), ("NoGrant", "helper")),
+        (grants(container("app", SMALL, B), container("helper", None, A)), Owner(POD, C, "app"), ("admitted", "app")),
+        (grants(container("app", SMALL), container("helper", None, A)), Owner(POD, A, "app"), ("NoGrant", "helper")),
+        (grants(container("one", SMALL), container("two", LARGE)), Owner(POD, C, "gone"), ("not yet: NoGrant", "")),
         (grants(container("app", None, A)), Owner(POD, A), ("NoGrant", "app")),
         (grants(BEYOND), Owner(POD, A), ("TooManyProtected", "app")),
         (grants(container("app", SMALL, A), closed="GpuLost"), Owner(POD, A), ("not yet: GpuClosed", "app")),
@@ -71,6 +78,11 @@ def test_a_pod_that_is_still_starting_is_waited_for_longer() -> None:
         "each of two has its own",
         "one of two, not known which",
         "the one with a part or the one beside it, not known which",
+        "one of two, by its mounts",
+        "one beside it, by its mounts",
+        "it started again beside another, by its mounts",
+        "the status counts before the mounts",
+        "its mounts name none that the file lists",
         "its pod's part is another container's",
         "one more that is Protected than the GPU may have",
         "the GPU takes no client",
@@ -79,6 +91,27 @@ def test_a_pod_that_is_still_starting_is_waited_for_longer() -> None:
 )
 def test_a_process_is_judged_by_its_container(given: GpuGrants | None, owner: Owner, expected: tuple[str, str]) -> None:
     assert outcome(given, owner) == expected
+
+
+@pytest.mark.parametrize(
+    ("listed", "asked"),
+    [
+        ([container("app", SMALL), container("helper")], [7]),
+        ([container("app", SMALL, A), container("helper")], []),
+        ([container("app", SMALL)], []),
+    ],
+    ids=["which of two is not known", "it is", "there is one"],
+)
+def test_mounts_are_read_only_where_the_status_does_not_tell(
+    gpu: GpuDir, listed: list[GrantedContainer], asked: list[int]
+) -> None:
+    """A process makes as many mounts as it likes, and each of its connections would cost the broker their reading."""
+    write_model(gpu.grants, grants(*listed))
+    pids: list[int] = []
+    file = GrantsFile(gpu, "inference", ModelFiles(), lambda pid, uid: pids.append(pid) or "app" if uid == POD else "")
+    owners = file.named(7, [Owner(POD, A), Owner(INNER, B)])
+    assert pids == asked
+    assert file.held_by(owners) == AttachAdmitted(Owner(POD, A), "app", SMALL)
 
 
 def test_a_process_of_no_pod_has_no_grant() -> None:

@@ -210,3 +210,5 @@ def test_a_second_end_soon_after_the_first_is_another_without_a_status() -> None
         assert tracker.add_kill(kill, {uid(1): starting}, at, WALL + at)
     departure = update(tracker, starting, now=110.0)
     assert departure.includes(Owner(uid(1), CONTAINER), 108.0)
+    beside = Owner(uid(1), CONTAINER, "beside")
+    assert not departure.includes(beside, 108.0), "its mounts tell that it is another one, which goes on"

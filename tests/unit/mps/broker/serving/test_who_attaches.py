@@ -11,12 +11,14 @@ import pytest
 from msgspec.structs import replace
 
 from gpushare.mps import packets
+from gpushare.mps.broker import letting_in
 from gpushare.mps.broker.letting_in import RETRY_SECONDS
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
 from gpushare.mps.layout import GpuDir
 from gpushare.mps.terminations import TerminationFile, TerminationRecord
 from gpushare.mps.wire import (
+    GpuGrants,
     GrantedContainer,
     RefusedAttach,
 )
@@ -69,6 +71,50 @@ async def test_a_process_waits_until_the_agent_names_its_pod(gpu: GpuDir, broker
     assert (waiting.done(), daemon.attaches) == (False, 0)
     write_model(gpu.grants, grants(MINE))
     assert await waiting == HELLO
+
+
+BESIDE = GrantedContainer(name="helper")
+STARTING = pod(POD, GrantedContainer(name="app", grant=GRANT), BESIDE)
+"""The pod's status shows no id of any container yet."""
+
+
+@pytest.mark.parametrize("first", [grants(), grants(STARTING)], ids=["its pod is not known yet", "its pod is known"])
+async def test_a_process_of_a_starting_pod_gets_in_by_its_containers_mount(
+    gpu: GpuDir, daemon: FakeDaemon, first: GpuGrants
+) -> None:
+    write_model(gpu.grants, first)
+    async with serving(gpu, read_container=lambda pid, uid: "app" if (pid, uid) == (os.getpid(), POD) else ""):
+        await until(gpu.attach_control.exists)
+        asking = asyncio.create_task(asyncio.to_thread(attach, gpu.attach_control))
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        write_model(gpu.grants, grants(STARTING))
+        assert await asking == HELLO
+        assert state(gpu).refusals == []
+
+
+async def test_a_process_beside_the_slot_is_refused_by_its_containers_mount(gpu: GpuDir, daemon: FakeDaemon) -> None:
+    write_model(gpu.grants, grants(STARTING))
+    async with serving(gpu, read_container=lambda *_: "helper"):
+        await until(gpu.attach_control.exists)
+        assert await asyncio.to_thread(attach, gpu.attach_control) == b""
+        await until(lambda: refusals(gpu) == [(RefusedAttach.NO_GRANT, "helper", 1)])
+
+
+async def test_a_process_whose_mounts_tell_nothing_waits_for_the_pods_status(
+    gpu: GpuDir, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For longer than one of a pod without a part."""
+    monkeypatch.setattr(letting_in, "GRANT_SECONDS", RETRY_SECONDS)
+    write_model(gpu.grants, grants(STARTING))
+    reads: list[int] = []
+    async with serving(gpu, read_container=lambda pid, _: str(reads.append(pid) or "")):
+        await until(gpu.attach_control.exists)
+        waiting = asyncio.create_task(asyncio.to_thread(attach, gpu.attach_control))
+        await asyncio.sleep(5 * RETRY_SECONDS)
+        assert (waiting.done(), daemon.attaches) == (False, 0)
+        assert len(reads) <= 2, "the mounts of a process that waits are not read for ever"
+        write_model(gpu.grants, grants(pod(POD, *MINE.containers, BESIDE)))
+        assert await waiting == HELLO
 
 
 async def test_a_process_waits_while_its_gpu_takes_no_client(gpu: GpuDir, broker: None, daemon: FakeDaemon) -> None:
