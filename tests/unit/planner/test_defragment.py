@@ -69,7 +69,7 @@ def queued(name: str, *waiting: str, free: int = 0, node: str = "n1") -> FilledG
         ([queued("a", "x", "y", "z"), queued("b", free=1), queued("c", free=9)], [("a", ["b", "c"], ["z", "y", "x"])]),
         # A free place is for one of them.
         ([queued("a", "x"), queued("b", "y", "z"), queued("c", free=1)], [("b", ["c"], ["z"])]),
-        ([queued("a", "x"), queued("b", "y", "z"), queued("c", free=3)], [("b", ["c"], ["z", "y"]), ("a", ["c"], ["x"])]),
+        ([queued("a", "x"), queued("b", "y"), queued("c", free=2)], [("a", ["c"], ["x"]), ("b", ["c"], ["y"])]),
         ([queued("a", "x"), queued("b", free=1, node="n2")], []),
         ([queued("a", "x"), queued("b")], []),
         ([queued("a"), queued("b", free=1)], []),

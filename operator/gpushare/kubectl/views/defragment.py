@@ -165,8 +165,8 @@ def _queue_sentences(queues: Mapping[str, Iterable[LongQueue]], short: Mapping[s
             f"Share {share}: {count_of(waiting, 'pod')} {'waits' if waiting == 1 else 'wait'} for a place on "
             f"{short[queue.gpu.uuid]} of node {queue.gpu.node}, and {beside} beside it "
             f"{'has' if len(queue.beside) == 1 else 'have'} {count_of(free, 'free place')}: start "
-            f"{named('pod', queue.pods, MOST_NAMED)} again, and {'it gets' if len(queue.pods) == 1 else 'they get'} one "
-            "at once."
+            f"{named('pod', queue.pods, MOST_NAMED)} again, and {'it gets' if len(queue.pods) == 1 else 'they get'} "
+            "one at once."
         )
 
 
