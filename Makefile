@@ -217,6 +217,12 @@ cert-manager-test: venv cluster-build ## the chart with cert-manager's certifica
 kueue-test: venv cluster-build ## Kueue's own controller over slots and claims (builds it once)
 	@$(BIN)/python -m pytest tests/cluster/tools/test_kueue.py -v --kueue
 
+.PHONY: jupyterhub-test
+jupyterhub-test: venv cluster-build ## notebooks that a real JupyterHub starts wait for places; HUB= is a Python environment with jupyterhub-kubespawner
+	@test -n "$(HUB)" || { echo "HUB= is missing: python3 -m venv HUB && HUB/bin/pip install jupyterhub-kubespawner" >&2; exit 2; }
+	@$(LOCAL) images >/dev/null
+	@$(BIN)/python -m pytest tests/cluster/tools/test_notebooks.py -v --jupyterhub $(abspath $(HUB))
+
 .PHONY: hpa-test
 hpa-test: venv cluster-build ## a HorizontalPodAutoscaler scales clients by a metric (builds Prometheus and its adapter once)
 	@$(LOCAL) images >/dev/null

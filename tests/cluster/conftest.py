@@ -25,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--record-durations", action="store_true", help="the order of the next runs is by this one's times"
     )
     parser.addoption("--kueue", action="store_true", help="build Kueue and test gpushare beneath it")
+    parser.addoption("--jupyterhub", metavar="DIR", help="a Python environment with jupyterhub-kubespawner: run it")
     parser.addoption("--hpa", action="store_true", help="build Prometheus and its adapter, and scale clients by them")
     parser.addoption("--autoscaler", metavar="DIR", help="cluster-autoscaler's source: build it, and test with it")
     parser.addoption(

@@ -187,7 +187,6 @@ class QueuedKind(StrEnum):
     CLIENT = "Client"  # its connection; it was greeted
     ASKED = "Asked"  # a connection to the MPS daemon, which was asked for a socket
     PASSED = "Passed"  # a client's socket to the server, which the client may have got
-    PLACE = "Place"  # a client's connection, on which it waits for a place
 
 
 class QueuedSocket(WireModel, frozen=True, kw_only=True):

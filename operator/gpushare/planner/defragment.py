@@ -1,4 +1,6 @@
-"""Which GPUs of a share would be free if some of its pods were started again elsewhere. Nothing is moved here. Pure."""
+"""Which GPUs of a share would be free if some of its pods were started again elsewhere, and which pods wait for a place
+while another GPU of their node has a free one. Nothing is moved here. Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,9 +10,11 @@ from gpushare.messages.wording import are, count_of
 
 @dataclass(frozen=True, slots=True)
 class FilledGpu:
-    """`free`: slots that a new container could get now: none where the GPU, its node or its agent is not ready.
+    """`free`: slots that a new container could get now, and compute: none where the GPU, its node or its agent is not
+    ready, and no more than places that nobody has or waits for.
 
-    `held`: slots that containers hold; `pods`: name -> slots, of those whose slots are known.
+    `held`: slots that containers hold; `pods`: name -> slots, of those whose slots are known. `waiting`: pods that wait
+    for a place, the next one first.
     """
 
     node: str
@@ -18,6 +22,7 @@ class FilledGpu:
     held: int
     free: int
     pods: Mapping[str, int] = field(default_factory=dict)
+    waiting: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +99,34 @@ def _moved(gpu: FilledGpu, targets: Sequence[FilledGpu], room: Mapping[str, int]
         left[target.uuid] -= slots
         moves.append(PodMove(pod, slots, gpu, target))
     return moves
+
+
+@dataclass(frozen=True, slots=True)
+class LongQueue:
+    """`pods`: of those that wait for a place on `gpu`, who would get one of `beside` at once, the last of the queue
+    first. `beside`: GPUs of the same node.
+    """
+
+    gpu: FilledGpu
+    beside: tuple[FilledGpu, ...]
+    pods: tuple[str, ...]
+
+
+def long_queues(gpus: Sequence[FilledGpu]) -> list[LongQueue]:
+    """The GPUs with a queue beside free places, the longest queue first; no free place is counted for two pods.
+
+    The agent sends each new container to a free place, so this comes about where holders have ended since.
+    """
+    room = {gpu.uuid: gpu.free for gpu in gpus}
+    result = []
+    for gpu in sorted((gpu for gpu in gpus if gpu.waiting), key=lambda gpu: (-len(gpu.waiting), gpu.uuid)):
+        beside, pods = [], gpu.waiting[::-1]
+        left = len(pods)
+        for other in (other for other in gpus if other.node == gpu.node and other.uuid != gpu.uuid):
+            if taken := min(room[other.uuid], left):
+                room[other.uuid] -= taken
+                left -= taken
+                beside.append(other)
+        if beside:
+            result.append(LongQueue(gpu, tuple(beside), tuple(pods[: len(pods) - left])))
+    return result

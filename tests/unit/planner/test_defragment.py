@@ -1,4 +1,4 @@
-"""Which GPUs could be free if pods were started again elsewhere."""
+"""Which GPUs could be free, and who would wait no more, if pods were started again elsewhere."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.planner.defragment import FilledGpu, defragmentation
+from gpushare.planner.defragment import FilledGpu, defragmentation, long_queues
 
 PER_GPU = 4
 
@@ -55,6 +55,31 @@ def test_a_pod_moves_only_where_packing_does_not_send_it_back() -> None:
     few, many = gpu("a", 3, x=1), gpu("b", 2, y=1, z=1)
     assert planned(few, many, x="stays") == ([], {})
     assert planned(gpu("a", 3, "n2", x=1), many, x="stays") == (["b"], {"y": "a", "z": "a"})
+
+
+def queued(name: str, *waiting: str, free: int = 0, node: str = "n1") -> FilledGpu:
+    return FilledGpu(node, name, 4, free, waiting=waiting)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "queues"),
+    [
+        ([queued("a", "x"), queued("b", free=1)], [("a", ["b"], ["x"])]),
+        ([queued("a", "x", "y", "z"), queued("b", free=2)], [("a", ["b"], ["z", "y"])]),  # x is next anyway
+        ([queued("a", "x", "y", "z"), queued("b", free=1), queued("c", free=9)], [("a", ["b", "c"], ["z", "y", "x"])]),
+        # A free place is for one of them.
+        ([queued("a", "x"), queued("b", "y", "z"), queued("c", free=1)], [("b", ["c"], ["z"])]),
+        ([queued("a", "x"), queued("b", "y"), queued("c", free=2)], [("a", ["c"], ["x"]), ("b", ["c"], ["y"])]),
+        ([queued("a", "x"), queued("b", free=1, node="n2")], []),
+        ([queued("a", "x"), queued("b")], []),
+        ([queued("a"), queued("b", free=1)], []),
+    ],
+)
+def test_a_queue_beside_free_places_of_its_node_is_named(
+    gpus: list[FilledGpu], queues: list[tuple[str, list[str], list[str]]]
+) -> None:
+    named = [(queue.gpu.uuid, [gpu.uuid for gpu in queue.beside], list(queue.pods)) for queue in long_queues(gpus)]
+    assert named == queues
 
 
 def test_a_gpu_with_a_holder_that_nobody_knows_is_not_emptied() -> None:

@@ -1,4 +1,4 @@
-"""`kubectl gpushare defragment`: which pods to start again so that GPUs become free. Pure."""
+"""`kubectl gpushare defragment`: which pods to start again so that GPUs become free, or they wait no more. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ from gpushare.api.gpushare import Delivery, GpuShare, Placement
 from gpushare.kube.pods import MIRROR, container_statuses, controller_of, full_name, has_ended
 from gpushare.kube.resources import Object
 from gpushare.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
-from gpushare.messages.wording import count_of
-from gpushare.planner.defragment import Defragmentation, FilledGpu, PodMove, defragmentation
+from gpushare.messages.wording import count_of, named
+from gpushare.planner.defragment import Defragmentation, FilledGpu, LongQueue, PodMove, defragmentation, long_queues
 
 MOVES = (
     Column("SHARE"),
@@ -24,6 +24,7 @@ MOVES = (
 )
 KEPT = (Column("SHARE"), Column("NODE"), Column("GPU"), Column("HELD", figures=True), Column("STAYS", text=True))
 
+MOST_NAMED = 4
 Slots = Mapping[str, Mapping[str, int]]
 """GPU's UUID -> pod -> slots."""
 
@@ -37,15 +38,17 @@ def defragment(
     slots = _slots(living)
     fixed = dict(_fixed(living, slots))
     slotted = [share for share in shares if share.spec.delivery is Delivery.DEVICE_PLUGIN and not share.whole]
-    plans = {share.name: defragmentation(_gpus(share, gpu_nodes, slots, cordoned), fixed) for share in slotted}
+    gpus = {share.name: list(_gpus(share, gpu_nodes, slots, cordoned)) for share in slotted}
+    plans = {name: defragmentation(filled, fixed) for name, filled in gpus.items()}
+    queues = {name: long_queues(filled) for name, filled in gpus.items()}
     short = short_uuids(gpu.uuid for node in gpu_nodes for gpu in node.status.gpus)
     moves = [(name, move) for name, plan in plans.items() for move in plan.moves]
     return Report(
-        {"shares": [_data(name, plan) for name, plan in plans.items()]},
+        {"shares": [_data(name, plan, queues[name]) for name, plan in plans.items()]},
         [
             Table(MOVES, [_row(name, move, short) for name, move in moves], "no GPU would become free"),
             Table(KEPT, [row for name, plan in plans.items() for row in _kept(name, plan, gpu_nodes, short)]),
-            Sentences([("", line) for line in _sentences(shares, plans)]),
+            Sentences([("", line) for line in (*_queue_sentences(queues, short), *_sentences(shares, plans))]),
         ],
         names=[f"pod/{move.pod.partition('/')[2]}" for _, move in moves],
     )
@@ -94,12 +97,25 @@ def _gpus(share: GpuShare, nodes: Iterable[GpuNode], slots: Slots, cordoned: set
             taken = len(holder.slots) if holder else 0
             takes_clients = daemon.ready and daemon.uuid in owned and not node.silence and node.name not in cordoned
             known = _holding(slots.get(daemon.uuid, {}), holder.pods if holder else (), taken)
-            yield FilledGpu(node.name, daemon.uuid, taken, max(per_gpu - taken, 0) if takes_clients else 0, known)
+            free = max(per_gpu - taken, 0)
+            waiting, free_places = _places(node, daemon.uuid) if share.queue is not None else ([], free)
+            room = min(free, free_places) if takes_clients else 0
+            yield FilledGpu(node.name, daemon.uuid, taken, room, known, waiting)
 
 
 def _holding(slots: Mapping[str, int], listed: Sequence[str], held: int) -> Mapping[str, int]:
     """The pods, where no kubelet says who has which slot, that the agent lists, if each has one."""
     return slots if slots or len(listed) != held else dict.fromkeys(listed, 1)
+
+
+def _places(node: GpuNode, uuid: str) -> tuple[list[str], int]:
+    """The pods that wait and get none of the places that are free now, and how many of those nobody waits for."""
+    places = next((item for item in node.status.places if item.uuid == uuid), None)
+    if places is None:
+        return [], 0
+    free = max(places.limit - places.used, 0)
+    waiting = [client.rpartition("/")[0] for client in places.queue[free:]]
+    return list(dict.fromkeys(waiting)), max(free - places.waiting, 0)
 
 
 def _row(share: str, move: PodMove, short: Mapping[str, Short]) -> Row:
@@ -115,7 +131,7 @@ def _kept(share: str, plan: Defragmentation, nodes: Iterable[GpuNode], short: Ma
                 yield share, node.name, short[holder.uuid], str(len(holder.slots)), plan.kept[holder.uuid]
 
 
-def _data(share: str, plan: Defragmentation) -> dict[str, Any]:
+def _data(share: str, plan: Defragmentation, queues: Iterable[LongQueue]) -> dict[str, Any]:
     return {
         "share": share,
         "freed": [{"node": gpu.node, "uuid": gpu.uuid} for gpu in plan.freed],
@@ -129,7 +145,29 @@ def _data(share: str, plan: Defragmentation) -> dict[str, Any]:
             for move in plan.moves
         ],
         "kept": [{"uuid": uuid, "why": why} for uuid, why in plan.kept.items()],
+        "queues": [
+            {
+                "node": queue.gpu.node,
+                "uuid": queue.gpu.uuid,
+                "pods": list(queue.pods),
+                "beside": [{"uuid": gpu.uuid, "free": gpu.free} for gpu in queue.beside],
+            }
+            for queue in queues
+        ],
     }
+
+
+def _queue_sentences(queues: Mapping[str, Iterable[LongQueue]], short: Mapping[str, Short]) -> Iterator[str]:
+    for share, queue in ((share, queue) for share, of_share in queues.items() for queue in of_share):
+        waiting, free = len(queue.gpu.waiting), sum(gpu.free for gpu in queue.beside)
+        beside = " and ".join(short[gpu.uuid] for gpu in queue.beside)
+        yield (
+            f"Share {share}: {count_of(waiting, 'pod')} {'waits' if waiting == 1 else 'wait'} for a place on "
+            f"{short[queue.gpu.uuid]} of node {queue.gpu.node}, and {beside} beside it "
+            f"{'has' if len(queue.beside) == 1 else 'have'} {count_of(free, 'free place')}: start "
+            f"{named('pod', queue.pods, MOST_NAMED)} again, and {'it gets' if len(queue.pods) == 1 else 'they get'} "
+            "one at once."
+        )
 
 
 def _sentences(shares: Iterable[GpuShare], plans: Mapping[str, Defragmentation]) -> Iterator[str]:

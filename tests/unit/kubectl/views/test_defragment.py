@@ -93,6 +93,34 @@ def test_slots_are_counted_as_the_kubelet_writes_them_into_a_pods_status() -> No
     assert {item["why"] for item in kept if item["uuid"] == "GPU-0"} == {"who holds 1 slot of it is not known"}
 
 
+def queued(uuid: str, used: int, *waiting: str) -> dict[str, Any]:
+    clients = [f"ml/{name}/main" for name in waiting]
+    return {
+        "uuid": uuid, "share": "inference", "limit": 2, "used": used, "waiting": len(waiting), "queue": clients,
+    }  # fmt: skip
+
+
+def test_pods_that_wait_beside_free_places_are_told() -> None:
+    desks = share(clients={"perGpu": 2, "memory": {"default": "8Gi"}, "queue": {"slots": 4}})
+    holding = (["ml/a", "ml/b", "ml/c", "ml/d"], ["ml/e", "ml/f"])
+    node = filled(*holding, places=[queued("GPU-0", 2, "c", "d"), queued("GPU-1", 1)])
+    pods = [replica(name) for name in "abcdef"]
+    report = defragment([desks], [node], [], pods)
+    (plan,) = report.data["shares"]
+    queue = {"node": "n1", "uuid": "GPU-0", "pods": ["ml/d"], "beside": [{"uuid": "GPU-1", "free": 1}]}
+    assert plan["queues"] == [queue]
+    assert (
+        "Share inference: 2 pods wait for a place on GPU-0 of node n1, and GPU-1 beside it has 1 free place: "
+        "start pod ml/d again, and it gets one at once."
+    ) in shown(report)
+    assert plan["moves"] == [], "both would compute on GPU-0, where all places are taken"
+    roomy = filled(*holding, places=[queued("GPU-0", 0), queued("GPU-1", 1)])
+    assert len(defragment([desks], [roomy], [], pods).names) == 2
+
+    served = filled(*holding, places=[queued("GPU-0", 1, "c"), queued("GPU-1", 1)])
+    assert defragment([desks], [served], [], pods).data["shares"][0]["queues"] == [], "it gets the one beside it"
+
+
 def test_a_share_of_claims_is_not_looked_at_and_says_so() -> None:
     claims = share(delivery="ResourceClaim", sizes=[{"name": "small", "threads": 10, "memory": "2Gi"}])
     report = defragment([claims], [], [], [])

@@ -185,6 +185,27 @@ async def test_who_asks_hears_once_a_minute_that_nothing_has_changed(scene: Scen
         assert await second.do("hear") == told
 
 
+async def test_who_waits_for_25_minutes_gets_its_place_in_its_turn(scene: Scene) -> None:
+    first = await scene.computes("one")
+    asking, told = await scene.asks("two")
+    waiting = (await scene.process("three")).starts("attach")
+    await until(lambda: len(scene.queued()) == 2)
+    for _ in range(5):
+        scene.later += 300
+        assert (await asking.do("hear"))[:2] == told[:2]
+    await scene.ends(first)
+    assert (await asking.do("hear"))[0] == GIVEN
+    assert scene.queued() == ["three"]
+    assert await asking.do("attach")
+    scene.lists(asking)
+    assert not waiting.done()
+    await scene.ends(asking)
+    assert await is_in(waiting)
+    assert refusals(scene.gpu) == []
+    await until(lambda: state(scene.gpu).waits.count == 3)
+    assert {bucket.seconds: bucket.count for bucket in state(scene.gpu).waits.buckets}[900] == 1, "only the first's"
+
+
 async def test_who_gives_up_leaves_the_queue(scene: Scene) -> None:
     await scene.computes("one")
     second, _ = await scene.asks("two")
