@@ -22,10 +22,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from gpushare.http.bodies import Bodies
-from gpushare.http.connection import HttpConnection
-from gpushare.http.limits import ServerLimits
+from gpushare.http.connection import HttpConnection, ServerLimits
 from gpushare.http.peers import Peers, peer_name
-from gpushare.process.time_limit import within
+from gpushare.process.event_loop import within
 
 LOG = logging.getLogger(__name__)
 

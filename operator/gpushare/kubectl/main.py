@@ -16,11 +16,10 @@ from typing import Any
 from gpushare.kube.resources import KubeError
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster
-from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
+from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError, WrongInputError
 from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.output.show import Printer, UnknownColumnError, new_rows, terminal_width
 from gpushare.kubectl.output.table import plain_lines
-from gpushare.kubectl.wrong import WrongInputError
 
 COMMANDS = {
     "status": ("gpushare.kubectl.commands.status", "show shares, GPUs and their problems"),

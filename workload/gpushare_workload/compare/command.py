@@ -128,7 +128,7 @@ def _estimate(request: CompareRequest) -> str:
 
 def _write(comparison: Comparison, outputs: Outputs, events: JsonLines) -> None:
     if outputs.json is not None:
-        write_json(outputs.json, comparison)
+        write_json(outputs.json, comparison.as_json())
     if not comparison.record.outcomes:
         return
     verdict = comparison.verdict

@@ -12,8 +12,8 @@ import binascii
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
+from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.controller.writes import MANAGER
 from gpushare.kube.cache.reflector import Reflector
@@ -25,28 +25,7 @@ RETRY_SECONDS = 5.0
 DEBOUNCE_SECONDS = 0.2
 
 
-class CertificateSettings(Protocol):
-    """The part of the operator's settings that is used here."""
-
-    @property
-    def namespace(self) -> str: ...
-
-    @property
-    def webhook_secret(self) -> str: ...
-
-    @property
-    def authority_secret(self) -> str: ...
-
-    @property
-    def webhook_service(self) -> str: ...
-
-    @property
-    def webhook_configuration(self) -> str:
-        """Name of both the Mutating- and the ValidatingWebhookConfiguration."""
-        ...
-
-
-async def run(kube: Kube, settings: CertificateSettings, *, debounce_seconds: float = DEBOUNCE_SECONDS) -> None:
+async def run(kube: Kube, settings: OperatorSettings, *, debounce_seconds: float = DEBOUNCE_SECONDS) -> None:
     """Runs until cancelled, in the active replica only."""
     wake = asyncio.Event()
     named = f"metadata.name={settings.webhook_configuration}"
@@ -75,7 +54,7 @@ async def run(kube: Kube, settings: CertificateSettings, *, debounce_seconds: fl
             await asyncio.sleep(debounce_seconds)
 
 
-async def reconcile(kube: Kube, settings: CertificateSettings, now: datetime) -> None:
+async def reconcile(kube: Kube, settings: OperatorSettings, now: datetime) -> None:
     """Makes one pass. Clients trust an authority before the webhook serves what it signed. Raises KubeError."""
     authority = await _read(kube, settings.authority_secret, settings.namespace)
     serving = await _read(kube, settings.webhook_secret, settings.namespace)
@@ -90,7 +69,7 @@ async def reconcile(kube: Kube, settings: CertificateSettings, now: datetime) ->
         await _write(kube, serving, fresh_serving, "kubernetes.io/tls")
 
 
-async def _ensure_bundles(kube: Kube, settings: CertificateSettings, bundle: bytes) -> None:
+async def _ensure_bundles(kube: Kube, settings: OperatorSettings, bundle: bytes) -> None:
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         configuration = await kube.find(resource, settings.webhook_configuration)
         patch = bundle_patch(configuration or {}, bundle)
@@ -113,7 +92,7 @@ def bundle_patch(configuration: Object, bundle: bytes) -> list[Object]:
     return patch
 
 
-async def _try(kube: Kube, settings: CertificateSettings) -> float:
+async def _try(kube: Kube, settings: OperatorSettings) -> float:
     """Makes one pass; returns the seconds until the next one, unless something changes before."""
     try:
         await reconcile(kube, settings, datetime.now(UTC))
