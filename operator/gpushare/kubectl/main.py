@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from gpushare.kube.resources import KubeError
 from gpushare.kubectl import options
@@ -58,6 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return completion(arguments[1:])
     parser, module = parser_for(arguments)
     args = parser.parse_args(arguments)
+    if args.version:
+        from importlib.metadata import version  # by this option alone: it takes long to import
+
+        print(f"kubectl-gpushare {version('gpushare')}")
+        return 0
     if module is None:
         parser.print_help()
         return 2
@@ -106,7 +110,7 @@ def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modul
     parser = argparse.ArgumentParser(
         prog="kubectl gpushare", description="Shows GPUs that are shared through MPS.", allow_abbrev=False
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument("--version", action="store_true", help="print the version")
     options.add_connection(parser)
     commands = parser.add_subparsers(metavar="COMMAND", dest="command")
     module = None
@@ -128,14 +132,6 @@ def command_of(arguments: Sequence[str]) -> str | None:
         if word in options.VALUED:
             next(words, None)
     return None
-
-
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version  # by this option alone: it takes long to import
-
-        print(f"kubectl-gpushare {version('gpushare')}")
-        parser.exit()
 
 
 if __name__ == "__main__":
