@@ -38,7 +38,7 @@ from gpushare.agent.podresources.holdings import Slots, merged_holdings
 from gpushare.agent.podresources.reader import KubeletReader, PodResourcesSource
 from gpushare.agent.readings import Readings, Wakeups
 from gpushare.agent.reconcile.assignments import GpuPlan
-from gpushare.agent.reconcile.daemon_changes import DaemonChanges
+from gpushare.agent.reconcile.daemon_files import DaemonChanges
 from gpushare.agent.reconcile.decision import LatestDecisions
 from gpushare.agent.reconcile.directories import GpuDirectories
 from gpushare.agent.reconcile.gates import Gates
@@ -49,18 +49,18 @@ from gpushare.agent.status.heartbeat import Heartbeat
 from gpushare.agent.status.meters import NodeMeters
 from gpushare.agent.status.metrics import NodeSnapshot
 from gpushare.agent.terminate.departure_guard import DepartureGuard
-from gpushare.agent.terminate.enforcement import Recorder, ViolationEnforcer
+from gpushare.agent.terminate.enforcement import ViolationEnforcer
 from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.agent.terminate.faulted import FaultedClientReaper, GpuFault, faults_of
 from gpushare.agent.terminate.idle_places import IdlePlaces
-from gpushare.agent.terminate.kubelet_kills import KubeletKillWatcher
+from gpushare.agent.terminate.kubelet_kills import KubeletKillWatcher, StopWatcher
 from gpushare.agent.terminate.max_wait import MaxWaitEnforcer
 from gpushare.agent.terminate.shortage import ShortageMonitor
-from gpushare.agent.terminate.stopping import StopWatcher
 from gpushare.agent.tick import Tick
 from gpushare.api import names
 from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.kube.client import API_ERRORS, NODES, Kube
+from gpushare.kube.events.recorder import EventRecorder
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.control import DaemonControl
 from gpushare.mps.files import ModelFiles
@@ -82,7 +82,7 @@ class Interfaces:
     plugins: PluginFactory
     control: Callable[[Uuid], DaemonControl]
     """The control program of a GPU's MPS daemon."""
-    recorder: Recorder
+    recorder: EventRecorder
     proc: Path = Path("/proc")
 
 

@@ -1,13 +1,19 @@
-"""Quantities of Kubernetes, read exactly, and memory as whole MiB.
+"""Quantities and durations of Kubernetes, read exactly, and memory as whole MiB.
 
 Guarantees: a quantity outside of what Kubernetes can hold is refused by its text, before any number is computed, so
 that no text costs more than its length. Memory of a share or an annotation is plain bytes or has one of the suffixes
-Ki, Mi, Gi, Ti, k, M, G, T: MPS silently misreads others. `16GB` is refused with what the user most likely meant.
+Ki, Mi, Gi, Ti, k, M, G, T: MPS silently misreads others. `16GB` is refused with what the user most likely meant. A
+duration has whole seconds only (`90s`, `5m`, `1h30m`), so that none is misread.
 """
 
 import re
 from fractions import Fraction
 from functools import lru_cache
+from typing import Annotated
+
+from pydantic import Field
+
+from gpushare.api.base import checked, rule
 
 MIB = 1024 * 1024
 LEAST_MEMORY_MIB = 512
@@ -88,3 +94,32 @@ def _hint(text: str) -> str:
         if number != text and _MEMORY.fullmatch(number + right):
             return f'; write "{number}{right}"'
     return '; write it like "16Gi" or "1536Mi"'
+
+
+DURATION_PATTERN = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"
+Duration = Annotated[
+    str,
+    Field(
+        max_length=16,
+        json_schema_extra=checked(
+            rule(
+                f"size(self) > 0 && self.matches(r'{DURATION_PATTERN}')",
+                "must be a duration of whole seconds, such as 90s, 5m or 1h30m",
+                says="'\"' + self + '\" is not a duration of whole seconds: write it like 90s, 5m or 1h30m'",
+            )
+        ),
+    ),
+]
+_DURATION = re.compile(r"(?:(?P<h>[0-9]{1,6})h)?(?:(?P<m>[0-9]{1,6})m)?(?:(?P<s>[0-9]{1,6})s)?")
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of a duration such as `90s`, `5m` or `1h30m`; `0s` is zero.
+
+    Raises ValueError with a sentence that says how to write it.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None or not text:
+        raise ValueError(f'{text!r} is not a duration; write it like "90s", "5m" or "1h30m"')
+    hours, minutes, seconds = (int(match[unit] or 0) for unit in "hms")
+    return hours * 3600 + minutes * 60 + seconds

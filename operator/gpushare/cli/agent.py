@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpushare.api import names
 from gpushare.api.compute_mode import ComputeModePolicy
-from gpushare.process.end_signals import run_until_signal
+from gpushare.process.event_loop import run_until_signal
 
 LOG = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ import logging
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 COMMANDS = {
     "operator": ("gpushare.cli.operator", "assign GPUs to shares; one replica is active at a time"),
@@ -37,6 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     command = next((word for word in arguments if not word.startswith("-")), None)
     parser, module = _parser(command)
     args = parser.parse_args(arguments)
+    if args.version:
+        from importlib.metadata import version  # here alone: it takes 3 MiB, which every process would keep
+
+        print(f"gpushare {version('gpushare')}")
+        return 0
     if module is None:
         parser.error("a command is missing")
     logging.basicConfig(
@@ -49,20 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-class _ShowVersion(argparse.Action):
-    """Looks for the version only where it is asked for: that takes 3 MiB, which every process would keep."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version
-
-        print(f"gpushare {version('gpushare')}")
-        parser.exit()
-
-
 def _parser(command: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:
     """The parser, with the options of `command` alone, and that command's module."""
     parser = argparse.ArgumentParser(prog="gpushare", description="Shares NVIDIA GPUs between pods through CUDA MPS.")
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command")
     chosen = None
     for name, (module, summary) in COMMANDS.items():

@@ -45,7 +45,7 @@ def _serve(args: argparse.Namespace, restarts: Restarts) -> int:
     """In a process of its own, which alone imports all of this."""
     from gpushare.mps.broker.broker import BrokerSettings, serve
     from gpushare.mps.clock import boot_clock
-    from gpushare.process.end_signals import run_until_signal
+    from gpushare.process.event_loop import run_until_signal
 
     if run_until_signal(serve(args.root, BrokerSettings(args.share, boot_clock, restarts=restarts))):
         LOG.info("ends; clients that run go on")

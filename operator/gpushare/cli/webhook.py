@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 from gpushare.kube.client import connect
 from gpushare.process import event_loop
-from gpushare.process.end_signals import on_end_signal
+from gpushare.process.event_loop import on_end_signal
 from gpushare.webhook.serving.server import WebhookSettings, serve
 
 

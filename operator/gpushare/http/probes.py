@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from gpushare.http import server
-from gpushare.http.limits import ServerLimits
+from gpushare.http.connection import ServerLimits
 
 Check = Callable[[], str | None]
 """None when all is well, otherwise the problem, as a sentence."""

@@ -22,10 +22,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from gpushare.http.bodies import Bodies
-from gpushare.http.connection import HttpConnection
-from gpushare.http.limits import ServerLimits
+from gpushare.http.connection import HttpConnection, ServerLimits
 from gpushare.http.peers import Peers, peer_name
-from gpushare.process.time_limit import within
+from gpushare.process.event_loop import within
 
 LOG = logging.getLogger(__name__)
 
@@ -275,15 +274,13 @@ class _HttpServer:
 _SERVER = web.AppKey("_SERVER", _HttpServer)
 
 
-class _OwnFaults(logging.Filter):
-    """Keeps what clients send wrongly out of the log: they could fill it, with text of their own."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    """False for what clients send wrongly: they could fill the log, with text of their own."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 _LOG_OF_FAULTS = logging.getLogger(f"{__name__}.faults")
-_LOG_OF_FAULTS.addFilter(_OwnFaults())
+_LOG_OF_FAULTS.addFilter(_is_own_fault)
 
 
 def _handler_options(limits: ServerLimits) -> dict[str, Any]:

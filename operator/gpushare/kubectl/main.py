@@ -11,16 +11,14 @@ import sys
 import time
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 from gpushare.kube.resources import KubeError
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster
-from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
+from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError, WrongInputError
 from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.output.show import Printer, UnknownColumnError, new_rows, terminal_width
 from gpushare.kubectl.output.table import plain_lines
-from gpushare.kubectl.wrong import WrongInputError
 
 COMMANDS = {
     "status": ("gpushare.kubectl.commands.status", "show shares, GPUs and their problems"),
@@ -59,6 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return completion(arguments[1:])
     parser, module = parser_for(arguments)
     args = parser.parse_args(arguments)
+    if args.version:
+        from importlib.metadata import version  # by this option alone: it takes long to import
+
+        print(f"kubectl-gpushare {version('gpushare')}")
+        return 0
     if module is None:
         parser.print_help()
         return 2
@@ -107,7 +110,7 @@ def parser_for(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, Modul
     parser = argparse.ArgumentParser(
         prog="kubectl gpushare", description="Shows GPUs that are shared through MPS.", allow_abbrev=False
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument("--version", action="store_true", help="print the version")
     options.add_connection(parser)
     commands = parser.add_subparsers(metavar="COMMAND", dest="command")
     module = None
@@ -129,14 +132,6 @@ def command_of(arguments: Sequence[str]) -> str | None:
         if word in options.VALUED:
             next(words, None)
     return None
-
-
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        from importlib.metadata import version  # by this option alone: it takes long to import
-
-        print(f"kubectl-gpushare {version('gpushare')}")
-        parser.exit()
 
 
 if __name__ == "__main__":

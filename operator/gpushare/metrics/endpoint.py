@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 from prometheus_client.exposition import choose_encoder
 
-from gpushare.http.limits import ServerLimits
+from gpushare.http.connection import ServerLimits
 from gpushare.http.server import serve
 from gpushare.metrics.exported import Exported
 

@@ -52,12 +52,6 @@ class MpsNamespace:
     pipe: Path
 
 
-@dataclass(frozen=True, slots=True)
-class _ListedServer:
-    pid: int
-    status: str
-
-
 class ControlProgramV3(DaemonControl):
     """Commands to the daemon of one pipe directory, each by a run of the control program."""
 
@@ -91,20 +85,20 @@ class ControlProgramV3(DaemonControl):
         if server is None:
             self.listed = []
             return {}, {}
-        status = server.status
+        pid, status = server
         if status == READY:
             status = "ACTIVE"
         elif time.monotonic() < self._starting_until:
             status = "INITIALIZING"
-        return {server.pid: status}, dict.fromkeys(self.clients(server.pid), 1)
+        return {pid: status}, dict.fromkeys(self.clients(pid), 1)
 
     def server_list(self) -> list[int]:
         server = self._server()
-        return [] if server is None else [server.pid]
+        return [] if server is None else [server[0]]
 
     def sound_servers(self) -> list[int]:
         server = self._server()
-        return [server.pid] if server is not None and server.status == READY else []
+        return [server[0]] if server is not None and server[1] == READY else []
 
     def start_server(self) -> None:
         """Starts a server for the clients of all users, which is UID 0's to do."""
@@ -129,12 +123,12 @@ class ControlProgramV3(DaemonControl):
     def quit(self) -> None:
         """Refused while there is a client: `-q` ends the servers, and their clients with them."""
         server = self._server()
-        if server is not None and self.clients(server.pid):
+        if server is not None and self.clients(server[0]):
             raise ControlError(f"the daemon is not stopped while it has clients: {len(self.listed)}")
         self.run("-q")
 
-    def _server(self) -> _ListedServer | None:
-        """name, uid, pid, status, pipe-directory, allowed-devices, context-ids."""
+    def _server(self) -> tuple[int, str] | None:
+        """Its PID and status. The lines: name, uid, pid, status, pipe-directory, allowed-devices, context-ids."""
         words = ("server", "list", AS_CSV)
         answer = self.run(*words)
         for line in answer.splitlines():
@@ -142,7 +136,7 @@ class ControlProgramV3(DaemonControl):
             if len(fields) < 4:
                 raise RefusedError(" ".join(words), answer)
             if fields[0] == SERVER and fields[2].isdecimal() and len(fields[2]) < 10 and int(fields[2]) > 0:
-                return _ListedServer(int(fields[2]), fields[3])
+                return int(fields[2]), fields[3]
         return None
 
     # Limits

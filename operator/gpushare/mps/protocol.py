@@ -5,7 +5,6 @@ protocol 3 lists the modules `server` and `namespace`. Any doubt means v2, which
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -33,22 +32,16 @@ class ProtocolSetting(StrEnum):
     AUTO = "Auto"
 
 
-@dataclass(frozen=True, slots=True)
-class ProtocolChoice:
-    """`why`: a sentence for the log; empty where there was nothing to choose."""
-
-    protocol: MpsProtocol
-    why: str = ""
-
-
 def choose(
     setting: ProtocolSetting, failures: int, driver_version: Callable[[], str], help_text: Callable[[], str]
-) -> ProtocolChoice:
-    """`failures`: daemons in a row that ended, up to now. `driver_version` may raise NvmlError, and `help_text`
+) -> tuple[MpsProtocol, str]:
+    """The protocol, and why, as a sentence for the log; empty where there was nothing to choose.
+
+    `failures`: daemons in a row that ended, up to now. `driver_version` may raise NvmlError, and `help_text`
     ControlError; either means v2.
     """
     if setting is ProtocolSetting.V2:
-        return ProtocolChoice(MpsProtocol.V2)
+        return MpsProtocol.V2, ""
     if failures >= MOST_FAILURES:
         return _v2(f"{count_of(failures, 'daemon')} in a row ended")
     try:
@@ -65,11 +58,11 @@ def choose(
     missing = MODULES - {word.strip(",:") for word in words}
     if missing:
         return _v2(f"the control program's help for protocol 3 does not list {', '.join(sorted(missing))}")
-    return ProtocolChoice(MpsProtocol.V3, f"MPS v3: driver {version[:32]} has it, and mps.protocol is Auto")
+    return MpsProtocol.V3, f"MPS v3: driver {version[:32]} has it, and mps.protocol is Auto"
 
 
-def _v2(why: str) -> ProtocolChoice:
-    return ProtocolChoice(MpsProtocol.V2, f"MPS v2: {why}")
+def _v2(why: str) -> tuple[MpsProtocol, str]:
+    return MpsProtocol.V2, f"MPS v2: {why}"
 
 
 def read_help(bin_dir: Path | None, pipe: Path, log: Path) -> str:

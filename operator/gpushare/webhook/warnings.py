@@ -1,6 +1,10 @@
 """What is admitted, and still not what somebody meant, or dangerous to neighbours. Each warning says what follows.
 
-Guarantees: a pod as we changed it gets the same warnings as before; however much there is to say, MOST_WARNINGS are.
+Who applies an owner (a Deployment, a Job or whatever else makes pods from a template) hears at once what admission will
+answer to its pods. Later only its controller hears that, and puts it into an event.
+
+Guarantees: a pod as we changed it gets the same warnings as before; however much there is to say, MOST_WARNINGS are. An
+owner is never refused and never changed.
 """
 
 import difflib
@@ -19,7 +23,7 @@ from gpushare.api.names import (
 )
 from gpushare.kube.pods import grace_period_seconds
 from gpushare.webhook.containers import Container, pre_stop_seconds
-from gpushare.webhook.review import LONGEST_NAME, AdmissionData, listed, mapped, quoted, shown
+from gpushare.webhook.review import LONGEST_NAME, AdmissionData, Admitted, Answer, listed, mapped, quoted, shown
 
 MOST_WARNINGS = 10
 """The API server cuts all warnings of a request short from 4096 characters on."""
@@ -116,3 +120,19 @@ def _device_warnings(container: Container) -> Iterator[str]:
             f"{container.field}.env[CUDA_VISIBLE_DEVICES]: {value}: the container has one GPU, which is device 0; if it"
             " names another one, CUDA finds none (error 100); remove it"
         )
+
+
+def pod_of(owner: dict[str, Any]) -> dict[str, Any]:
+    """The pod that the owner's template makes, without a name; of a CronJob, the one of its Jobs."""
+    spec = mapped(owner, "spec")
+    maker = mapped(mapped(spec, "jobTemplate"), "spec") or spec
+    template = mapped(maker, "template")
+    return {"metadata": mapped(template, "metadata"), "spec": mapped(template, "spec")}
+
+
+def warn_owner(kind: str, answer: Answer) -> Admitted:
+    """`kind`: of the owner. `answer`: to its pods."""
+    if isinstance(answer, Admitted):
+        return Admitted(warnings=answer.warnings)
+    refused = f"pods of this {shown(kind)} will be refused"
+    return Admitted(warnings=tuple(f"{refused}: {problem}" for problem in answer.problems[:MOST_WARNINGS]))

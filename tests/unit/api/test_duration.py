@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpushare.api.duration import parse_duration
+from gpushare.api.quantity import parse_duration
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from gpushare.controller.webhook_certificates.authority import BUNDLE, renewed_authority, renewed_serving
-from gpushare.http.limits import ServerLimits
+from gpushare.http.connection import ServerLimits
 from gpushare.http.server import BodyTooLargeError, read_body, serve
 
 SHORT, LONG = 0.2, 60.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.kubectl import main as program
-from gpushare.kubectl.wrong import WrongInputError, require, unknown
+from gpushare.kubectl.failures import WrongInputError, require, unknown
 from tests.unit.kubectl import stand_in
 from tests.unit.kubectl.cluster_objects import event, pod
 

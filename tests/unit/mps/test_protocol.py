@@ -20,9 +20,9 @@ def raises(error: Exception) -> Callable[[], str]:
 
 def test_a_driver_of_615_with_namespaces_gets_v3() -> None:
     for version in ("615.71.09", "615.0", "620.10", "1000.1"):
-        choice = choose(ProtocolSetting.AUTO, 0, lambda version=version: version, lambda: HELP)
-        assert choice.protocol is MpsProtocol.V3
-        assert version in choice.why
+        protocol, why = choose(ProtocolSetting.AUTO, 0, lambda version=version: version, lambda: HELP)
+        assert protocol is MpsProtocol.V3
+        assert version in why
 
 
 @pytest.mark.parametrize(
@@ -42,23 +42,23 @@ def test_a_driver_of_615_with_namespaces_gets_v3() -> None:
     ],
 )
 def test_every_doubt_means_v2_and_says_why(version: str | Exception, text: str | Exception, why: str) -> None:
-    choice = choose(
+    protocol, said = choose(
         ProtocolSetting.AUTO,
         0,
         raises(version) if isinstance(version, Exception) else lambda: version,
         raises(text) if isinstance(text, Exception) else lambda: text,
     )
-    assert choice.protocol is MpsProtocol.V2
-    assert why in choice.why
+    assert protocol is MpsProtocol.V2
+    assert why in said
 
 
 def test_v2_is_spoken_where_it_is_asked_for_and_nobody_is_asked() -> None:
     never = raises(AssertionError("asked"))
-    assert choose(ProtocolSetting.V2, 0, never, never).protocol is MpsProtocol.V2
+    assert choose(ProtocolSetting.V2, 0, never, never) == (MpsProtocol.V2, "")
 
 
 @pytest.mark.parametrize(
     ("failures", "protocol"), [(MOST_FAILURES - 1, MpsProtocol.V3), (MOST_FAILURES, MpsProtocol.V2)]
 )
 def test_a_daemon_speaks_v2_after_others_ended_in_a_row(failures: int, protocol: MpsProtocol) -> None:
-    assert choose(ProtocolSetting.AUTO, failures, lambda: "615.1", lambda: HELP).protocol is protocol
+    assert choose(ProtocolSetting.AUTO, failures, lambda: "615.1", lambda: HELP)[0] is protocol

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from gpushare.process.end_signals import run_until_signal
+from gpushare.process.event_loop import run_until_signal
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.process.time_limit import within
+from gpushare.process.event_loop import within
 
 
 async def answer() -> int:

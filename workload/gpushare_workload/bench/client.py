@@ -37,13 +37,6 @@ class LoadRequest:
     lanes: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoadPrepared:
-    """Client to parent: the load is ready to run. `work` is one launch of it."""
-
-    work: Work
-
-
 def work_of(load: Load, sms: int | None) -> Work:
     """One kernel of a load. `sms` are those of the whole GPU, whatever part of it this client may use."""
     return Work(load.kind, load.grid.blocks(sms or H200_SMS), iterations=ITERATIONS)
@@ -66,7 +59,7 @@ def _run(worker: Worker, backend: Backend, work: Work, request: LoadRequest) -> 
         for submit in rounds:
             submit()  # the first launch loads the kernel
         backend.synchronize()
-        worker.send(LoadPrepared(tasks[0].work))
+        worker.send(tasks[0].work)
         window: Window = worker.receive()
         result = closed_loop(rounds, backend.synchronize, window, worker.asked)
         for lane, task in enumerate(tasks):

@@ -103,7 +103,7 @@ class _Bench:
         if self.arguments.json == "-":
             events.emit("result", **document.as_json())
         elif self.arguments.json:
-            output.write_json(Path(self.arguments.json), document)
+            output.write_json(Path(self.arguments.json), document.as_json())
         if self.arguments.csv:
             output.write_csv(Path(self.arguments.csv), table)
         if table and not self.pods:

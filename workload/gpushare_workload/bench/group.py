@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from gpushare_workload.backend.work import Load, Work
-from gpushare_workload.bench.client import ClientInfo, LoadPrepared, LoadRequest, serve
+from gpushare_workload.bench.client import ClientInfo, LoadRequest, serve
 from gpushare_workload.bench.loop import LoopResult, Window
 from gpushare_workload.bench.plan import BenchPlan, Pass
 from gpushare_workload.events import WrongError
@@ -55,7 +55,7 @@ class ClientGroup:
         """
         lanes = self._pass.clients if self._pass.mode is SharingMode.STREAMS else 1
         self._team.send_all(LoadRequest(load, lanes))
-        work = self._gather(LoadPrepared, PREPARE_SECONDS)[0].work
+        work = self._gather(Work, PREPARE_SECONDS)[0]
         moment = time.monotonic() + (LEAD_SECONDS if begin is None else common_start.delay(begin, time.time()))
         self._team.send_all(Window.of(moment, plan.warmup, plan.window))
         self._stop.wait(moment + plan.warmup + plan.window / 2 - time.monotonic())

@@ -13,7 +13,7 @@ here ends here. docs/compare.md goes through it.
 import argparse
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, counted, news, titled
@@ -38,22 +38,13 @@ __all__ = ["NAME", "add_arguments", "run"]
 NAME = "compare"
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """The files of the result: that of `--json`, and the picture of `--png`."""
-
-    json: Path | None
-    picture: Path | None
-
-
 def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     """Raises the error that ended the comparison, after writing what was measured until then to `--json`.
 
     WorkerError: the program fails alone, so there is nothing to compare.
     """
-    outputs = Outputs(arguments.json, arguments.png)
     if arguments.read is not None:
-        _write(_earlier(arguments), outputs, events)
+        _write(_earlier(arguments), arguments, events)
         return
     request = request_of(arguments)
     monitor = open_monitor()
@@ -64,7 +55,7 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
     with prepared(monitor, exclusive=False) as (daemon, cleared):
         for sentence in cleared:
             say(sentence)
-        outcomes = _compare(request, monitor, daemon, stop, outputs, events)
+        outcomes = _compare(request, monitor, daemon, stop, arguments, events)
     for outcome in outcomes:
         if outcome.case.total == 1 and outcome.ending is not Ending.MEASURED:
             program = shlex.join(request.programs[outcome.case.copies.index(1)])
@@ -82,7 +73,12 @@ def _earlier(arguments: argparse.Namespace) -> Comparison:
 
 
 def _compare(
-    request: CompareRequest, monitor: GpuMonitor, daemon: OwnDaemon, stop: Stop, outputs: Outputs, events: JsonLines
+    request: CompareRequest,
+    monitor: GpuMonitor,
+    daemon: OwnDaemon,
+    stop: Stop,
+    arguments: argparse.Namespace,
+    events: JsonLines,
 ) -> list[CaseOutcome]:
     runner, outcomes, said = CaseRunner(request, daemon, monitor, stop), list[CaseOutcome](), set[str]()
     record = TrialRecord(
@@ -113,7 +109,7 @@ def _compare(
         ended = str(error) or type(error).__name__
         raise
     finally:
-        _write(Comparison(replace(record, outcomes=outcomes, ended=ended), request.share), outputs, events)
+        _write(Comparison(replace(record, outcomes=outcomes, ended=ended), request.share), arguments, events)
     return outcomes
 
 
@@ -126,17 +122,17 @@ def _estimate(request: CompareRequest) -> str:
     return f"up to {runs} runs: about {runs * each:.0f} s, and the program's start each time"
 
 
-def _write(comparison: Comparison, outputs: Outputs, events: JsonLines) -> None:
-    if outputs.json is not None:
-        write_json(outputs.json, comparison)
+def _write(comparison: Comparison, arguments: argparse.Namespace, events: JsonLines) -> None:
+    if arguments.json is not None:
+        write_json(arguments.json, comparison.as_json())
     if not comparison.record.outcomes:
         return
     verdict = comparison.verdict
     events.emit("verdict", answer=verdict.answer.value, sentence=verdict.sentence, share=comparison.share,
                 **comparison.pods_json, timed=comparison.record.timed)  # fmt: skip
     say(comparison.as_text())
-    if outputs.picture is not None:
-        _draw(comparison, outputs.picture)
+    if arguments.png is not None:
+        _draw(comparison, arguments.png)
 
 
 def _draw(comparison: Comparison, path: Path) -> None:

@@ -9,7 +9,6 @@ from io import BytesIO
 from matplotlib.figure import Figure
 
 from gpushare_workload.reporting.sheet import STYLE
-from gpushare_workload.reporting.texts import Headline
 from gpushare_workload.reporting.verdicts import HEAD, WORDS, LoadVerdict
 
 FEW = 4
@@ -32,7 +31,7 @@ class PageSection:
 
 
 def page(
-    title: str, subtitle: str, notes: Sequence[str], cards: Sequence[Headline], sections: Sequence[PageSection]
+    title: str, subtitle: str, notes: Sequence[str], cards: Sequence[tuple[str, str]], sections: Sequence[PageSection]
 ) -> str:
     parts = [
         "<!doctype html>",
@@ -43,8 +42,8 @@ def page(
     ]
     if cards:
         parts.append('<div class="cards">')
-        for card in cards:
-            parts.append(f'<div class="card"><b>{escape(card.figure)}</b><span>{escape(card.text)}</span></div>')
+        for figure, text in cards:
+            parts.append(f'<div class="card"><b>{escape(figure)}</b><span>{escape(text)}</span></div>')
         parts.append("</div>")
     for section in sections:
         place = f' id="{escape(section.name)}"' if section.name else ""

@@ -1,7 +1,6 @@
 """The texts of the page beside the plots: headlines, tables, the environment. Pure: values in, rows of text out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from gpushare.kubectl.rules.trial.spread import Spread
@@ -30,16 +29,10 @@ SPEED = (
 """Columns that are left out for a simulated GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """A figure in large type, and what it is."""
-
-    figure: str
-    text: str
-
-
-def headlines(rows: Sequence[Row]) -> list[Headline]:
-    """One for each load: the gain of MPS over time slices, from the shallowest to the deepest depth."""
+def headlines(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """A figure in large type, and what it is, for each load: the gain of MPS over time slices, from the shallowest to
+    the deepest depth.
+    """
     headlines_of_loads = []
     for load, each in by_depth(rows).items():
         first, last = each[0], each[-1]
@@ -53,7 +46,7 @@ def headlines(rows: Sequence[Row]) -> list[Headline]:
         alone = [times(row.of_one_client.median) for row in (first, last) if row.of_one_client]
         if alone:
             text += f"; against one client alone {' → '.join(dict.fromkeys(alone))}"
-        headlines_of_loads.append(Headline(figure, text))
+        headlines_of_loads.append((figure, text))
     return headlines_of_loads
 
 

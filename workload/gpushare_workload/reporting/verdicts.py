@@ -30,12 +30,9 @@ class Gain(IntEnum):
     CLEAR = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Ratios:
-    """The throughput under MPS at one depth, as multiples; `alone` is None where one client was not measured."""
-
-    slices: Spread
-    alone: Spread | None
+Ratios = tuple[Spread, Spread | None]
+"""The throughput under MPS at one depth as multiples of that in time slices, and of one client's alone; None where that
+was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +73,8 @@ def verdict(depths: Sequence[Ratios]) -> str:
 
     Sharing pays where MPS gets clearly more done than both. Where it pays nowhere, each ratio has its own sentence.
     """
-    slices = [gain(ratios.slices) for ratios in depths]
-    alone = [gain(ratios.alone) for ratios in depths if ratios.alone is not None]
+    slices = [gain(of_slices) for of_slices, _ in depths]
+    alone = [gain(of_alone) for _, of_alone in depths if of_alone is not None]
     if len(alone) < len(depths):
         return f"{_sentence(SLICES, slices)} {UNKNOWN}"
     both = [min(pair) for pair in zip(slices, alone, strict=True)]
@@ -104,7 +101,7 @@ def verdicts(rows: Sequence[Row]) -> list[LoadVerdict]:
     load_verdicts = []
     for load, each in by_depth(rows).items():
         ends = [(row, row.of_time_slicing) for row in dict.fromkeys((each[0], each[-1]))]
-        ratios = [(row, Ratios(slices, row.of_one_client)) for row, slices in ends if slices is not None]
+        ratios = [(row, (slices, row.of_one_client)) for row, slices in ends if slices is not None]
         load_verdicts.append(
             LoadVerdict(
                 f"{KINDS[load.kind]}, {GRIDS[load.grid]}",
@@ -116,5 +113,6 @@ def verdicts(rows: Sequence[Row]) -> list[LoadVerdict]:
 
 
 def _line(row: Row, ratios: Ratios) -> tuple[str, ...]:
-    alone = "–" if ratios.alone is None else ratios.alone.text(".2f")
-    return (str(row.case.clients), str(row.case.load.depth), ratios.slices.text(".2f"), alone)
+    slices, alone = ratios
+    told = "–" if alone is None else alone.text(".2f")
+    return (str(row.case.clients), str(row.case.load.depth), slices.text(".2f"), told)

@@ -2,9 +2,9 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gpushare.kubectl.rules.trial.rows import aligned
 from gpushare.kubectl.rules.trial.spread import Spread
@@ -56,15 +56,9 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
         writer.writerows(lines)
 
 
-class JsonResult(Protocol):
-    """The result of a benchmark or of a comparison."""
-
-    def as_json(self) -> dict[str, Any]: ...
-
-
-def write_json(target: Path, document: JsonResult) -> None:
+def write_json(target: Path, document: Mapping[str, Any]) -> None:
     """Writes the whole file or nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f"{target.name}.part")
-    part.write_text(json.dumps(document.as_json()) + "\n")
+    part.write_text(json.dumps(document) + "\n")
     part.replace(target)

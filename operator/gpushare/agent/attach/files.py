@@ -79,13 +79,13 @@ class GrantFiles:
     ) -> list[GrantedPod]:
         if (share, uuid) in self._pods:
             return self._pods[share, uuid]
-        granted = granted_pods(holders, share, uuid, before)
-        if granted.left_out:
+        granted, left_out = granted_pods(holders, share, uuid, before)
+        if left_out:
             text = "GPU %s: grants.json has no room for all containers of %s: those left out cannot attach"
-            self._problems.log(text, uuid, first_names(granted.left_out, MAX_PODS_NAMED), key=("room", uuid))
+            self._problems.log(text, uuid, first_names(left_out, MAX_PODS_NAMED), key=("room", uuid))
         else:
             self._problems.clear(("room", uuid))
-        self._pods[share, uuid] = list(granted.pods)
+        self._pods[share, uuid] = granted
         return self._pods[share, uuid]
 
 

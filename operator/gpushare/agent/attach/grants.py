@@ -57,14 +57,6 @@ class PartHolders:
     by_cdi: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class GrantedPods:
-    """`left_out`: what the file has no room for, as namespace/name; of each pod some containers or all."""
-
-    pods: tuple[GrantedPod, ...]
-    left_out: tuple[str, ...]
-
-
 def closed(readiness: Readiness) -> str:
     """Why processes that start in running containers may not attach; empty: they may.
 
@@ -79,9 +71,9 @@ def closed(readiness: Readiness) -> str:
 
 def granted_pods(
     holders: PartHolders, share: ShareName, uuid: Uuid, before: Collection[GrantedPod] = ()
-) -> GrantedPods:
-    """The pods that hold a part of the GPU, those that run first, as far as the file has room for them. `before`: what
-    the file holds.
+) -> tuple[list[GrantedPod], list[str]]:
+    """The pods that hold a part of the GPU, those that run first, as far as the file has room for them. And those that
+    it has no room for, as namespace/name: of each some containers or all. `before`: what the file holds.
     """
     by_pod: dict[tuple[str, str], set[ShareGpu]] = {}
     for (namespace, name, _), place in holders.places.items():
@@ -201,7 +193,7 @@ def _counts(container: GrantedContainer) -> bool:
     return container.grant is not None or container.too_many_protected
 
 
-def _within_bounds(pods: list[GrantedPod]) -> GrantedPods:
+def _within_bounds(pods: list[GrantedPod]) -> tuple[list[GrantedPod], list[str]]:
     bytes_left = MAX_BYTES - _HEAD_BYTES
     chosen: list[list[GrantedContainer]] = [[] for _ in pods]
     parts = [[container for container in pod.containers if _counts(container)] for pod in pods]
@@ -230,4 +222,4 @@ def _within_bounds(pods: list[GrantedPod]) -> GrantedPods:
     left_out = [
         f"{pod.namespace}/{pod.name}" for pod, kept in zip(pods, chosen, strict=True) if len(kept) < len(pod.containers)
     ]
-    return GrantedPods(tuple(kept_pods), tuple(left_out))
+    return kept_pods, left_out

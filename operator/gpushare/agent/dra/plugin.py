@@ -8,7 +8,8 @@ import asyncio
 import logging
 from pathlib import Path
 
-from gpushare.agent.dra.service import ClaimHooks, Health, Registration, services
+from gpushare.agent.dra.claims import ClaimPreparer
+from gpushare.agent.dra.service import Health, Registration, services
 from gpushare.agent.rpc.sockets import Listener
 from gpushare.api import names
 from gpushare.messages.log_on_change import LogOnChange
@@ -29,11 +30,11 @@ def is_registered(kubelet_dir: Path, driver: str) -> bool:
 
 
 class DraPlugin:
-    def __init__(self, kubelet_dir: Path, hooks: ClaimHooks, poll_seconds: float = POLL_SECONDS) -> None:
+    def __init__(self, kubelet_dir: Path, preparer: ClaimPreparer, poll_seconds: float = POLL_SECONDS) -> None:
         """`kubelet_dir`: such as /var/lib/kubelet, at the same place here as for the kubelet."""
         self.health = Health()
         self._socket = kubelet_dir / FOLDER / f"{names.DRA_DRIVER}.sock"
-        self._hooks = hooks
+        self._preparer = preparer
         self._listener = Listener(self._socket)
         self._poll_seconds = poll_seconds
         self._problems = LogOnChange(LOG)
@@ -56,7 +57,7 @@ class DraPlugin:
         while True:
             try:
                 if not self._listener.in_place:
-                    await self._listener.open(services(Registration(self._socket), self._hooks, self.health))
+                    await self._listener.open(services(Registration(self._socket), self._preparer, self.health))
                     LOG.info("DRA plugin %s serves at %s", names.DRA_DRIVER, self._socket)
                 self._problems.clear()
             except OSError as error:

@@ -1,4 +1,4 @@
-"""The DRA driver's gRPC services: the kubelet's questions, answered by `ClaimHooks`.
+"""The DRA driver's gRPC services: the kubelet's questions, answered by `ClaimPreparer`.
 
 One socket serves the plugin registration, both versions of the plugin interface, whose messages are alike, and both
 versions of the devices' health. A claim that cannot be served fails alone, with a sentence that says why.
@@ -10,9 +10,10 @@ import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gpushare.agent.dra.allocation import ClaimRefused
+from gpushare.agent.dra.claims import ClaimPreparer
 from gpushare.agent.dra.prepared import PreparedClaim, cdi_devices
 from gpushare.agent.proto import dra_v1_grpc, dra_v1_pb2, dra_v1beta1_grpc, dra_v1beta1_pb2
 from gpushare.agent.proto import drahealth_v1_grpc as health_v1_grpc
@@ -31,18 +32,6 @@ SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alph
 HEALTH_SECONDS = 10.0
 """Health is sent this often: after 30 s of silence the kubelet takes a device's health for unknown."""
 MESSAGE = 1024
-
-
-class ClaimHooks(Protocol):
-    """Answers of `ClaimPreparer`."""
-
-    async def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
-        """Idempotent. May wait for a GPU to be ready: the kubelet starts other pods meanwhile. ClaimRefused."""
-        ...
-
-    def unprepare(self, uid: str) -> None:
-        """Idempotent; an unknown claim is no error. OSError: its spec could not be removed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +94,8 @@ class _Plugin:
 
     messages: Any
 
-    def __init__(self, hooks: ClaimHooks) -> None:
-        self._hooks = hooks
+    def __init__(self, preparer: ClaimPreparer) -> None:
+        self._preparer = preparer
 
     async def NodePrepareResources(self, stream: Any) -> None:
         request = await received(stream)
@@ -121,14 +110,14 @@ class _Plugin:
     async def _prepare(self, claim: Any) -> tuple[str, Any]:
         answer = self.messages.NodePrepareResourceResponse
         try:
-            prepared = await self._hooks.prepare(claim.namespace, claim.name, claim.uid)
+            prepared = await self._preparer.prepare(claim.namespace, claim.name, claim.uid)
         except (ClaimRefused, OSError) as error:
             return claim.uid, answer(error=str(error))
         return claim.uid, answer(devices=[self._device(item) for item in _devices(prepared)])
 
     def _unprepare(self, claim: Any) -> Any:
         try:
-            self._hooks.unprepare(claim.uid)
+            self._preparer.unprepare(claim.uid)
         except OSError as error:
             return self.messages.NodeUnprepareResourceResponse(error=str(error))
         return self.messages.NodeUnprepareResourceResponse()
@@ -174,9 +163,9 @@ class HealthV1alpha1(_HealthService, health_v1alpha1_grpc.DRAResourceHealthBase)
     messages = health_v1alpha1
 
 
-def services(endpoint: Registration, hooks: ClaimHooks, health: Health) -> tuple[Any, ...]:
+def services(endpoint: Registration, preparer: ClaimPreparer, health: Health) -> tuple[Any, ...]:
     """All that the socket serves."""
-    return endpoint, PluginV1(hooks), PluginV1beta1(hooks), HealthV1(health), HealthV1alpha1(health)
+    return endpoint, PluginV1(preparer), PluginV1beta1(preparer), HealthV1(health), HealthV1alpha1(health)
 
 
 def _devices(prepared: PreparedClaim) -> Iterable[dict[str, Any]]:

@@ -18,11 +18,9 @@ PluginFactory = Callable[[str, Sequence[DeviceKind]], DevicePlugin]
 
 def offered_devices(offers: Iterable[GpuOffer]) -> list[OfferedDevice]:
     return [
-        OfferedDevice(
-            offer.uuid if offer.whole else names.slot_id(offer.uuid, item.slot), item.healthy, offer.numa_node
-        )
+        OfferedDevice(offer.uuid if offer.whole else names.slot_id(offer.uuid, slot), healthy, offer.numa_node)
         for offer in offers
-        for item in offer.slots()
+        for slot, healthy in offer.slots().items()
     ]
 
 

@@ -1,4 +1,5 @@
-"""Who borrows GPU memory, whether its GPU is short of it, and which borrower goes. Pure: times are handed in.
+"""Who borrows GPU memory, whom the API shows, whether the GPU is short of it, and which borrower goes. Pure: times are
+handed in.
 
 A container borrows when it uses more than is reserved for it, which its limit allows. MPS enforces limits and reserves
 nothing: a client within its reservation may be refused memory that others have borrowed. So a GPU is short when NVML
@@ -14,7 +15,7 @@ the memory of the one before is back, or RETURN_SECONDS after its end. Who uses 
 named, nor one whose grant is only assumed. Figures that cannot be true together count for nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from signal import Signals
@@ -26,7 +27,7 @@ from gpushare.agent.observe.usage import (
     newest_first,
 )
 from gpushare.agent.process.processes import Identity, identity
-from gpushare.api.gpunode import Uuid
+from gpushare.api.gpunode import MAX_BORROWERS, Borrower, Uuid
 from gpushare.nvml.types import TOLERANCE_MIB
 
 LINGER_SECONDS = 10.0
@@ -37,6 +38,8 @@ RETURN_SECONDS = 60.0
 
 Key = tuple[str, str]
 """A pair of (pod uid, the runtime's id of the container): a container that starts again is another borrower."""
+Place = tuple[Uuid, str, str]
+"""A triple of (GPU, pod uid, container): the same after a restart of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,3 +241,85 @@ def _borrowed_mib(usage: Usage) -> int:
         return 0
     above = usage.memory_mib - grant.memory_mib
     return above if above > TOLERANCE_MIB * len(usage.processes) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sighting:
+    """`last`: when the reading was taken that showed it last. `confirmed` None: one reading alone shows it."""
+
+    last: float
+    confirmed: Borrower | None
+
+
+class BorrowerList:
+    """Which borrowers the API shows, and since when.
+
+    Guarantees: one reading alone lists no borrower; a GPU without a new reading keeps its borrowers; a container that
+    goes on borrowing keeps the figures that it was listed with, so a borrower that stays costs no write.
+    """
+
+    def __init__(self, before: Sequence[Borrower], now: float, clear_seconds: float) -> None:
+        """`before`: those of an earlier agent. `now`: on the clock of `taken_at`. `clear_seconds`: one that was not
+        seen to borrow for so long is no borrower any more.
+        """
+        self._cases = {(listed.uuid, listed.pod_uid, listed.container): _Sighting(now, listed) for listed in before}
+        self._clear_seconds = clear_seconds
+
+    def update(self, reading: Reading, wall: str) -> None:
+        """Takes a new reading. `wall`: RFC 3339, for borrowers that it confirms."""
+        uuid, now = reading.uuid, reading.taken_at
+        seen = {}
+        for borrowing in borrowings(reading):
+            place = (uuid, borrowing.usage.pod_uid, borrowing.usage.container)
+            known = self._cases.get(place)
+            confirmed = known.confirmed if known is not None else None
+            if confirmed is None and known is not None:  # it is known from the reading before
+                confirmed = _borrower(borrowing, wall)
+            seen[place] = _Sighting(now, confirmed)
+        kept = {
+            place: case
+            for place, case in self._cases.items()
+            if place[0] != uuid or (case.confirmed is not None and now - case.last < self._clear_seconds)
+        }
+        self._cases = kept | seen
+
+    def keep(self, taken: Collection[Uuid]) -> None:
+        """Forgets those of other GPUs."""
+        self._cases = {place: case for place, case in self._cases.items() if place[0] in taken}
+
+    def listed(self, ends_at: Mapping[Place, str]) -> list[Borrower]:
+        """The borrowers for the status, in the order in which they go. `ends_at`: when those with notice are ended."""
+        confirmed = [
+            case.confirmed.model_copy(update={"ends_at": ends_at.get(place)})
+            for place, case in self._cases.items()
+            if case.confirmed is not None
+        ]
+        return sorted(confirmed, key=_order)[:MAX_BORROWERS]
+
+
+def _order(borrower: Borrower) -> tuple[object, ...]:
+    return (
+        borrower.priority,
+        borrower.reserved_mib - borrower.observed_mib,
+        borrower.uuid,
+        borrower.namespace,
+        borrower.pod,
+        borrower.container,
+    )
+
+
+def _borrower(borrowing: Borrowing, wall: str) -> Borrower:
+    usage, grant = borrowing.usage, borrowing.usage.grant
+    return Borrower(
+        uuid=usage.uuid,
+        share=usage.share,
+        namespace=usage.namespace,
+        pod=usage.pod,
+        pod_uid=usage.pod_uid,
+        container=usage.container,
+        priority=usage.priority,
+        reserved_mib=grant.memory_mib if grant is not None else 0,
+        limit_mib=grant.limit_mib if grant is not None else 0,
+        observed_mib=usage.memory_mib,
+        since=wall,
+    )

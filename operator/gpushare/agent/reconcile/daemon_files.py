@@ -1,7 +1,12 @@
-"""A GPU's directory on the node: the agent writes daemon.json and reads state.json and broker.json."""
+"""A GPU's directory on the node: the agent writes daemon.json and reads state.json and broker.json.
+
+Between two ticks `DaemonChanges` notices what a supervisor or an attach broker reports, so that no container waits for
+the next tick and no gate stays open until it.
+"""
 
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,3 +126,36 @@ def write_original_mode(directory: GpuDir, mode: ComputeMode) -> None:
     """Writes it unless an earlier agent did: the mode found by then would be ours."""
     if not directory.original_mode.exists():
         write_text(directory.original_mode, mode.value + "\n")
+
+
+Said = tuple[object, ...]
+"""The part of a file that decides whether the GPU takes clients."""
+
+
+class DaemonChanges:
+    """Guarantees: a heartbeat, an arrival or a refusal alone is no change."""
+
+    def __init__(self, files: ModelFiles) -> None:
+        self._files = files
+        self._seen: dict[GpuDir, tuple[Said | None, Said | None]] = {}
+
+    def any(self, directories: Iterable[GpuDir]) -> bool:
+        """Whether one of them says something else than at the last call, or was not among them then."""
+        before, read = self._seen, self._files.read
+        self._seen = {
+            gpu: (_daemon(read(gpu.state, DaemonState).value), _broker(read(gpu.broker_state, BrokerState).value))
+            for gpu in directories
+        }
+        return any(before.get(gpu) != said for gpu, said in self._seen.items())
+
+
+def _daemon(state: DaemonState | None) -> Said | None:
+    """What a supervisor says; None: there is no such file, or it cannot be read."""
+    if state is None:
+        return None
+    return state.share, state.reason, state.stopped, state.server_pid, state.in_force
+
+
+def _broker(state: BrokerState | None) -> Said | None:
+    """What a broker says; None as for a supervisor."""
+    return None if state is None else (state.listening, state.problem)

@@ -15,23 +15,18 @@ from gpushare.api.gpunode import Uuid
 from gpushare.api.gpushare import GpuShare
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedSlot:
-    slot: int
-    healthy: bool
-
-
 def offered_slots(
     per_gpu: int, held: AbstractSet[int], accepting: bool, lost: bool, forgotten: AbstractSet[int] = frozenset()
-) -> list[OfferedSlot]:
-    """The slots by number: those held and, while `accepting`, the lowest free ones up to `per_gpu` together.
+) -> dict[int, bool]:
+    """Whether each slot is healthy, by number: those held and, while `accepting`, the lowest free ones up to `per_gpu`
+    together.
 
     A held slot is unhealthy only on a `lost` GPU, since the kubelet counts an unhealthy one against capacity elsewhere,
     and where the kubelet has `forgotten` who holds it: it would give it to another.
     """
     free = per_gpu - len(held) if accepting and not lost else 0
     lowest = islice((slot for slot in count() if slot not in held), max(free, 0))
-    return [OfferedSlot(slot, not lost and slot not in forgotten) for slot in sorted({*held, *lowest})]
+    return {slot: not lost and slot not in forgotten for slot in sorted({*held, *lowest})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +51,7 @@ class GpuOffer:
         """
         return 0 if self.whole else len(self.forgotten)
 
-    def slots(self) -> list[OfferedSlot]:
+    def slots(self) -> dict[int, bool]:
         return offered_slots(self.per_gpu + self.beyond, self.held, self.accepting, self.lost, self.forgotten)
 
 

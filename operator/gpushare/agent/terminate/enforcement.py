@@ -12,7 +12,6 @@ wait, is ended under any `enforcement`.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from signal import Signals
-from typing import Protocol
 
 from gpushare.agent.observe.usage import ListedProcess
 from gpushare.agent.observe.violations import ConfirmedViolation, Judgement, describe
@@ -23,18 +22,11 @@ from gpushare.api import names
 from gpushare.api.conditions import EventReason
 from gpushare.api.gpunode import Finding, ShareName, Uuid
 from gpushare.kube.client import Object
-from gpushare.kube.events.event import Event, Reason, pod_reference
+from gpushare.kube.events.event import Event, pod_reference
+from gpushare.kube.events.recorder import EventRecorder
 
 KILL_AFTER_SECONDS = 10.0
 """The time from SIGTERM to SIGKILL."""
-
-
-class Recorder(Protocol):
-    """The part of gpushare.kube.events.recorder.EventRecorder that is used here."""
-
-    def record(self, event: Event) -> None: ...
-
-    def resolve(self, regarding: Object, reason: Reason, subject: str = "") -> None: ...
 
 
 def violation_requests(
@@ -58,7 +50,7 @@ class ViolationEnforcer:
     """Records findings, and asks for the end of the processes that they name."""
 
     def __init__(
-        self, node: str, executor: TerminationExecutor, recorder: Recorder, clock: Callable[[], float]
+        self, node: str, executor: TerminationExecutor, recorder: EventRecorder, clock: Callable[[], float]
     ) -> None:
         """`clock`: CLOCK_BOOTTIME seconds."""
         self._node = node

@@ -20,18 +20,17 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from signal import Signals
-from typing import Protocol
 
 from gpushare.agent.aio.blocking import BlockingCaller, HungError
 from gpushare.agent.process import signals
 from gpushare.agent.process.processes import Identity, ProcessIdentity, identity
 from gpushare.agent.terminate.requests import TerminationReason, TerminationRequest, ended_event
-from gpushare.agent.terminate.terminate_client import Attempt, ClientTerminator, TerminateCommand
+from gpushare.agent.terminate.terminate_client import Attempt, ClientTerminator
 from gpushare.api.gpunode import Uuid
 from gpushare.kube.events.event import Event
 from gpushare.messages.log_on_change import LogOnChange
 from gpushare.mps.clock import boot_clock
-from gpushare.mps.control import ControlError, NoDaemonError
+from gpushare.mps.control import ControlError, DaemonControl, NoDaemonError
 from gpushare.process.procfs import PROC, read_start_time
 
 LOG = logging.getLogger(__name__)
@@ -49,14 +48,6 @@ Attempted = Callable[[TerminationReason, int, bool], None]
 Send = Callable[[ProcessIdentity, Signals, Path], bool]
 """The signature of `signals.send`."""
 _Key = tuple[TerminationReason, Identity, Signals | None]
-
-
-class MpsControl(TerminateCommand, Protocol):
-    """The part of gpushare.mps.control.DaemonControl that is used here, with its errors."""
-
-    def server_list(self) -> list[int]: ...
-
-    def clients(self, server: int) -> list[int]: ...
 
 
 @dataclass(slots=True)
@@ -82,7 +73,7 @@ class TerminationExecutor:
     def __init__(
         self,
         root: Path,
-        control: Callable[[Uuid], MpsControl],
+        control: Callable[[Uuid], DaemonControl],
         record: Callable[[Event], None],
         clock: Callable[[], float] = boot_clock,
         proc: Path = PROC,

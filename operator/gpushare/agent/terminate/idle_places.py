@@ -19,7 +19,6 @@ from gpushare.agent.observe.idle import (
 from gpushare.agent.observe.usage import Reading
 from gpushare.agent.observe.violations import describe
 from gpushare.agent.process.processes import identity
-from gpushare.agent.terminate.enforcement import Recorder
 from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.agent.terminate.requests import TerminationReason, TerminationRequest
 from gpushare.api.conditions import EventReason
@@ -27,6 +26,7 @@ from gpushare.api.gpunode import ShareName, Uuid
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, pod_reference
+from gpushare.kube.events.recorder import EventRecorder
 from gpushare.messages.wording import count_of
 from gpushare.mps.wire import BrokerState
 
@@ -70,7 +70,7 @@ def idle_requests(due: Iterable[IdleStep], wanted: int, share: ShareName) -> lis
 class IdlePlaces:
     """Follows the GPUs of shares that say `idleAfter`."""
 
-    def __init__(self, executor: TerminationExecutor, recorder: Recorder) -> None:
+    def __init__(self, executor: TerminationExecutor, recorder: EventRecorder) -> None:
         self._executor = executor
         self._recorder = recorder
         self._courses: dict[Uuid, IdleCourse] = {}

@@ -1,4 +1,4 @@
-"""Containers and pods that the kubelet ends by itself, as its events report them.
+"""Containers and pods that the kubelet ends by itself, as its events and the containers' preStop hooks report them.
 
 Function names are those of Kubernetes 1.37, below pkg/kubelet. Such a termination shows in no pod's status until no
 container runs any more (`mergePodStatus`). But the kubelet records an event `Killing` for each container before it runs
@@ -13,7 +13,10 @@ takes pods. The API server keeps no cache of events: watching all of a cluster's
 etcd once for each node.
 
 Does not guarantee that an event comes, or in time: of one pod the kubelet writes at most 25 at once and then one in
-five minutes (client-go's spam filter).
+five minutes (client-go's spam filter). The preStop hook tells of every stop: the program `pre-stop`
+(native/pre_stop.c), in the place of a plain sleep where the webhook knows that all nodes have it, tells the attach
+broker, which writes it to broker.json. A broker is no word but about containers that hold a part of its own GPU. What a
+container's processes say by themselves ends clients of that container alone, as its end would.
 """
 
 import asyncio
@@ -23,10 +26,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from gpushare.agent.podresources.holdings import ContainerName, ShareGpu
+from gpushare.api.gpunode import Uuid
 from gpushare.api.timestamps import parse_timestamp
 from gpushare.kube.cache.reflector import Follower
 from gpushare.kube.client import CORE_EVENTS, Kube, Object
-from gpushare.kube.pods import containers, grace_period_seconds, is_taken_up, may_have_clients, mirrored_uid, phase
+from gpushare.kube.pods import (
+    Pod,
+    containers,
+    full_name,
+    grace_period_seconds,
+    is_taken_up,
+    may_have_clients,
+    mirrored_uid,
+    phase,
+)
+from gpushare.mps.wire import BrokerState, StoppingContainer, is_fresh
 
 LOG = logging.getLogger(__name__)
 
@@ -205,3 +220,52 @@ def _container(field_path: str) -> str:
         if field_path.startswith(prefix) and field_path.endswith("}"):
             return field_path[len(prefix) : -1]
     return ""
+
+
+LOG = logging.getLogger(__name__)
+
+
+def new_stops(state: BrokerState, before: Iterable[StoppingContainer], now: float) -> list[StoppingContainer]:
+    """Those that were not there `before` and are news. `now`: CLOCK_BOOTTIME seconds."""
+    known = set(before)
+    return [item for item in state.stopping if item not in known and is_fresh(item.at, now)]
+
+
+class StopWatcher:
+    """Follows the brokers of the shared GPUs."""
+
+    def __init__(
+        self,
+        changed: Callable[[], Iterable[BrokerState]],
+        pods: Callable[[], Mapping[str, Pod]],
+        places: Callable[[], Mapping[ContainerName, ShareGpu]],
+        report: Callable[[Object, StoppingContainer], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        """`changed`: what brokers have written since the last call. `pods`: this node's, by the uid in the names of
+        their cgroups. `places`: where the containers' parts are. `report`: takes the pod and the container;
+        whether that was news. `clock`: CLOCK_BOOTTIME seconds.
+        """
+        self._changed = changed
+        self._pods = pods
+        self._places = places
+        self._report = report
+        self._clock = clock
+        self._seen: dict[Uuid, tuple[StoppingContainer, ...]] = {}
+
+    async def follow(self) -> None:
+        """One look at what is new."""
+        for state in self._changed():
+            new = new_stops(state, self._seen.get(state.uuid, ()), self._clock())
+            self._seen[state.uuid] = tuple(state.stopping)
+            for stop in new:
+                self._take(state.uuid, stop)
+
+    def _take(self, uuid: Uuid, stop: StoppingContainer) -> None:
+        pod = self._pods().get(stop.pod_uid)
+        if pod is None:
+            return
+        place = self._places().get((pod["metadata"]["namespace"], pod["metadata"]["name"], stop.container))
+        if place is not None and place[1] == uuid and self._report(dict(pod), stop):
+            text = "container %s of pod %s is being stopped, as its preStop hook says"
+            LOG.info(text, stop.container, full_name(pod))

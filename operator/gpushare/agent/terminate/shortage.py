@@ -8,20 +8,29 @@ What is decided is in `borrowing`; a restarted agent knows of no notice that was
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from gpushare.agent.observe.borrowers import BorrowerList, Place
-from gpushare.agent.observe.borrowing import Act, Course, Policy, Shortage, ShortageStep, shortage, step
+from gpushare.agent.observe.borrowing import (
+    Act,
+    BorrowerList,
+    Course,
+    Place,
+    Policy,
+    Shortage,
+    ShortageStep,
+    shortage,
+    step,
+)
 from gpushare.agent.observe.usage import Reading
 from gpushare.agent.observe.violations import describe
-from gpushare.agent.terminate.enforcement import Recorder
 from gpushare.agent.terminate.executor import TerminationExecutor
 from gpushare.agent.terminate.requests import TerminationReason, TerminationRequest
 from gpushare.api.conditions import EventReason
-from gpushare.api.duration import parse_duration
 from gpushare.api.gpunode import Borrower, ShareName, Uuid
 from gpushare.api.gpushare import Enforcement, GpuShare
+from gpushare.api.quantity import parse_duration
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.client import Object
 from gpushare.kube.events.event import Event, EventType, pod_reference
+from gpushare.kube.events.recorder import EventRecorder
 
 
 def policies(shares: Iterable[GpuShare]) -> dict[ShareName, Policy]:
@@ -57,7 +66,7 @@ class ShortageMonitor:
     def __init__(
         self,
         executor: TerminationExecutor,
-        recorder: Recorder,
+        recorder: EventRecorder,
         clock: Callable[[], float],
         clear_seconds: float,
         apart_seconds: float,

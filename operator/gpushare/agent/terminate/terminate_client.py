@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from gpushare.agent.process.processes import ProcessIdentity, is_alive
 from gpushare.api.gpunode import Uuid
-from gpushare.mps.control import ControlError, ControlTimeoutError, RefusedError
+from gpushare.mps.control import ControlError, ControlTimeoutError, DaemonControl, RefusedError
 from gpushare.mps.files import READABLE, read_model, write_model
 from gpushare.mps.layout import gpu_dir
 from gpushare.mps.terminations import TerminationFile, TerminationRecord, was_asked
@@ -34,14 +34,6 @@ P = TypeVar("P", bound=ProcessIdentity)
 T = TypeVar("T")
 
 
-class TerminateCommand(Protocol):
-    """The part of gpushare.mps.control.DaemonControl that is used here, with its errors."""
-
-    def sound_servers(self) -> list[int]: ...
-
-    def terminate_client(self, server: int, pid: int) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Attempt(Generic[T]):
     """`terminated`: those that the daemon has terminated now. `problem`: why others could not be; empty: there is none.
@@ -54,7 +46,7 @@ class Attempt(Generic[T]):
 
 
 class ClientTerminator:
-    def __init__(self, root: Path, control: Callable[[Uuid], TerminateCommand], proc: Path = PROC) -> None:
+    def __init__(self, root: Path, control: Callable[[Uuid], DaemonControl], proc: Path = PROC) -> None:
         """`root`: of the GPUs' directories. `control`: the control program of a GPU's MPS daemon."""
         self._root = root
         self._control = control
@@ -93,7 +85,7 @@ class ClientTerminator:
         """
         return was_asked(self._known(uuid), process.pid, self._proc)
 
-    def _terminate_at(self, uuid: Uuid, control: TerminateCommand, server: int, process: ProcessIdentity) -> bool:
+    def _terminate_at(self, uuid: Uuid, control: DaemonControl, server: int, process: ProcessIdentity) -> bool:
         # Checked again for each: the PID may have been reused meanwhile.
         if self.was_asked(uuid, process) or not is_alive(process, self._proc):
             return False

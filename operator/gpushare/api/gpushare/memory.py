@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from gpushare.api.base import ApiModel, checked, rule
-from gpushare.api.duration import Duration
-from gpushare.api.quantity import MEMORY_PATTERN
+from gpushare.api.quantity import MEMORY_PATTERN, Duration
 
 _BYTES = "quantity(self).asApproximateFloat()"
 Memory = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from gpushare.api.base import ApiModel, checked, rule
-from gpushare.api.duration import DURATION_PATTERN, Duration
+from gpushare.api.quantity import DURATION_PATTERN, Duration
 
 MOST_QUEUED = 200
 """Slots of a GPU beyond its places."""

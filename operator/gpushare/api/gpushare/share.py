@@ -6,7 +6,6 @@ from pydantic import Field
 
 from gpushare.api import names
 from gpushare.api.base import ApiModel
-from gpushare.api.duration import parse_duration
 from gpushare.api.gpunode import Limits
 from gpushare.api.gpushare.classes import Classes
 from gpushare.api.gpushare.clients import CONTEXT_RESERVE_MIB, ONE_CONTAINER, Clients
@@ -15,7 +14,7 @@ from gpushare.api.gpushare.queue import Queue
 from gpushare.api.gpushare.spec import Delivery, GpuShareSpec
 from gpushare.api.gpushare.status import GpuShareStatus
 from gpushare.api.meta import ObjectMeta
-from gpushare.api.quantity import parse_mib
+from gpushare.api.quantity import parse_duration, parse_mib
 
 
 class GpuShare(ApiModel):

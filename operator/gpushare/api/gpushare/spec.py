@@ -6,12 +6,12 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, model_validator
 
 from gpushare.api.base import ApiModel, checked, rule
-from gpushare.api.duration import Duration
 from gpushare.api.gpushare.clients import Clients
 from gpushare.api.gpushare.memory import Enforcement
 from gpushare.api.gpushare.sizes import SIZE_RULES, Size
 from gpushare.api.gpushare.whole_gpus import WHOLE_GPU_RULES, WholeGpus
 from gpushare.api.meta import LabelSelector
+from gpushare.api.quantity import Duration
 
 _EITHER = "write spec.clients for shared GPUs or spec.wholeGpus for whole ones, one of the two"
 

@@ -12,14 +12,15 @@ import binascii
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 
 from gpushare.api.conditions import ShareReason
+from gpushare.controller.settings import OperatorSettings
 from gpushare.controller.webhook_certificates.authority import BUNDLE, dns_names, renewed_authority, renewed_serving
 from gpushare.controller.writes import MANAGER
 from gpushare.kube.cache.reflector import Reflector
 from gpushare.kube.client import API_ERRORS, MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kube, KubeError, Object
 from gpushare.kube.events.event import Event, reference
+from gpushare.kube.events.recorder import EventRecorder
 from gpushare.messages.refused_writes import RefusedWrite, refused_sentence
 
 LOG = logging.getLogger(__name__)
@@ -30,35 +31,10 @@ LABELS = {"app.kubernetes.io/name": "gpushare", "app.kubernetes.io/component": "
 """Those that the chart gives the Secrets: with others a server-side apply of the chart would be a conflict."""
 
 
-class CertificateSettings(Protocol):
-    """The part of the operator's settings that is used here."""
-
-    @property
-    def namespace(self) -> str: ...
-
-    @property
-    def webhook_secret(self) -> str: ...
-
-    @property
-    def authority_secret(self) -> str: ...
-
-    @property
-    def webhook_service(self) -> str: ...
-
-    @property
-    def webhook_configuration(self) -> str:
-        """Name of both the Mutating- and the ValidatingWebhookConfiguration."""
-        ...
-
-
-class CertificateEvents(Protocol):
-    def record(self, event: Event) -> None: ...
-
-
 async def run(
     kube: Kube,
-    settings: CertificateSettings,
-    recorder: CertificateEvents,
+    settings: OperatorSettings,
+    recorder: EventRecorder,
     *,
     debounce_seconds: float = DEBOUNCE_SECONDS,
 ) -> None:
@@ -91,7 +67,7 @@ async def run(
             await asyncio.sleep(debounce_seconds)
 
 
-async def reconcile(kube: Kube, settings: CertificateSettings, now: datetime) -> None:
+async def reconcile(kube: Kube, settings: OperatorSettings, now: datetime) -> None:
     """Makes one pass. Clients trust an authority before the webhook serves what it signed. Raises KubeError."""
     authority = await _read(kube, settings.authority_secret, settings.namespace)
     serving = await _read(kube, settings.webhook_secret, settings.namespace)
@@ -106,7 +82,7 @@ async def reconcile(kube: Kube, settings: CertificateSettings, now: datetime) ->
         await _write(kube, serving, fresh_serving, "kubernetes.io/tls")
 
 
-async def _ensure_bundles(kube: Kube, settings: CertificateSettings, bundle: bytes) -> None:
+async def _ensure_bundles(kube: Kube, settings: OperatorSettings, bundle: bytes) -> None:
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
         configuration = await kube.find(resource, settings.webhook_configuration)
         patch = bundle_patch(configuration or {}, bundle)
@@ -129,7 +105,7 @@ def bundle_patch(configuration: Object, bundle: bytes) -> list[Object]:
     return patch
 
 
-async def _try(kube: Kube, settings: CertificateSettings, recorder: CertificateEvents) -> float:
+async def _try(kube: Kube, settings: OperatorSettings, recorder: EventRecorder) -> float:
     """Makes one pass; returns the seconds until the next one, unless something changes before."""
     try:
         await reconcile(kube, settings, datetime.now(UTC))

@@ -21,7 +21,7 @@ from gpushare.kube.client import API_ERRORS, Kube, KubeError, Object
 from gpushare.kube.coordination.lease import LEASE_API_VERSION, LeaseSpec
 from gpushare.kube.resources import LEASES
 from gpushare.messages.log_on_change import LogOnChange
-from gpushare.process.time_limit import within
+from gpushare.process.event_loop import within
 
 LOG = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 from gpushare.kube.coordination.elector import Elector, LeaseLostError, Work, lead
 from gpushare.process import event_loop
-from gpushare.process.time_limit import within
+from gpushare.process.event_loop import within
 
 LOG = logging.getLogger(__name__)
 STOP_SECONDS = 5.0

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Protocol
 
-from gpushare.kube.client import API_ERRORS, EVENTS, KubeError, Object, Resource
+from gpushare.kube.client import API_ERRORS, EVENTS, Kube, KubeError, Object
 from gpushare.kube.events.correlator import CorrelateResult, EventCorrelator
 from gpushare.kube.events.event import Event, Reason, event_object, namespace_of, series_patch
 
@@ -33,20 +32,10 @@ PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, *[30.0] * 19, *[60.0] * 1430)
 """Seconds before each further attempt: a day."""
 
 
-class EventWriter(Protocol):
-    """The part of gpushare.kube.client.Kube that the recorder uses, with its errors."""
-
-    async def create(self, resource: Resource, body: Object, namespace: str | None = None) -> Object: ...
-
-    async def patch(
-        self, resource: Resource, name: str, body: Any, *, manager: str, namespace: str | None = None
-    ) -> Object: ...
-
-
 class EventRecorder:
     def __init__(
         self,
-        kube: EventWriter,
+        kube: Kube,
         controller: str,
         instance: str,
         clock: Callable[[], float] = time.monotonic,

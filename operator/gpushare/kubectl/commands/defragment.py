@@ -5,8 +5,8 @@ import argparse
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, NODES, PODS
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed, optional
+from gpushare.kubectl.failures import require
 from gpushare.kubectl.output.report import Report
-from gpushare.kubectl.wrong import require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,8 +7,8 @@ from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed, optional
 from gpushare.kubectl.commands.pods import AboutPod
 from gpushare.kubectl.commands.scope import chosen_namespace
+from gpushare.kubectl.failures import WrongInputError, unknown
 from gpushare.kubectl.output.report import Report
-from gpushare.kubectl.wrong import WrongInputError, unknown
 
 KINDS = {
     **dict.fromkeys(("share", "shares", "gpushare", "gpushares"), "share"),

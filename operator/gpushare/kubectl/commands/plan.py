@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, NODES, KubeError, Object, Resource
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed
+from gpushare.kubectl.failures import WrongInputError
 from gpushare.kubectl.output.report import Report
-from gpushare.kubectl.wrong import WrongInputError
 from gpushare.process import event_loop
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gpushare.kube.resources import CORE_EVENTS, GPU_NODES, GPU_SHARES, NODES, PODS, RESOURCE_CLAIMS, WORKLOADS, Object
 from gpushare.kubectl.cluster import Cluster, optional
-from gpushare.kubectl.wrong import unknown
+from gpushare.kubectl.failures import unknown
 
 if TYPE_CHECKING:
     from gpushare.kubectl.views.pods.pod import PodFacts

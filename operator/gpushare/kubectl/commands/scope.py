@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from gpushare.kube.resources import GPU_SHARES, NAMESPACES, KubeError
 from gpushare.kubectl.cluster import Cluster, optional
-from gpushare.kubectl.wrong import require, unknown
+from gpushare.kubectl.failures import require, unknown
 
 
 def chosen_namespace(cluster: Cluster, args: argparse.Namespace) -> Callable[[], str | None]:

@@ -11,9 +11,8 @@ from gpushare.kube.resources import GPU_NODES, PODS, RESOURCE_CLAIMS, KubeError,
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, optional
 from gpushare.kubectl.commands.scope import chosen_namespace, require_share
-from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.failures import UnreachableError, WrongInputError
 from gpushare.kubectl.output.report import Report
-from gpushare.kubectl.wrong import WrongInputError
 
 AGENTS = "app.kubernetes.io/name=gpushare,app.kubernetes.io/component=agent"
 LOOK = "`kubectl gpushare check` says whether a NetworkPolicy keeps the API server out"

@@ -15,13 +15,12 @@ from gpushare.kubectl.api import ApiReader, through_kubectl
 from gpushare.kubectl.cluster import Cluster
 from gpushare.kubectl.commands.scope import chosen_namespace
 from gpushare.kubectl.commands.top import not_reached
-from gpushare.kubectl.failures import UnreachableError
+from gpushare.kubectl.failures import UnreachableError, WrongInputError
 from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.page.cluster.follow import FollowedCluster, following
 from gpushare.kubectl.page.cluster.scrapes import AgentPod
 from gpushare.kubectl.page.serving.local import ADDRESS, serving
 from gpushare.kubectl.page.serving.pages import Pages
-from gpushare.kubectl.wrong import WrongInputError
 
 SECRET_BYTES = 24
 

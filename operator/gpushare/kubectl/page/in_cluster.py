@@ -17,7 +17,7 @@ from gpushare.kubectl.page.cluster.scrapes import AgentPod
 from gpushare.kubectl.page.serving.pages import Pages
 from gpushare.kubectl.page.serving.proxied import serving_in_cluster
 from gpushare.process import event_loop
-from gpushare.process.end_signals import on_end_signal
+from gpushare.process.event_loop import on_end_signal
 
 SCRAPE_SECONDS = 5.0
 LOCAL_NAMES = ("localhost", "127.0.0.1")

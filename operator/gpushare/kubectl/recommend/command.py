@@ -13,12 +13,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpushare.api.duration import parse_duration
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.api.quantity import parse_duration
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed
+from gpushare.kubectl.failures import WrongInputError, require
 from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.output.table import plain_lines
 from gpushare.kubectl.recommend.look import watch_shares
@@ -38,7 +39,6 @@ from gpushare.kubectl.rules.recommend.pods import unused_parts
 from gpushare.kubectl.rules.recommend.rules import recommend
 from gpushare.kubectl.rules.recommend.sureness import duration
 from gpushare.kubectl.views.objects import read
-from gpushare.kubectl.wrong import WrongInputError, require
 from gpushare.messages.wording import count_of
 
 DAY = 86400

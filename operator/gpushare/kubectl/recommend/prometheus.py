@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpushare.kubectl.failures import UnreachableError
-from gpushare.kubectl.wrong import WrongInputError
+from gpushare.kubectl.failures import UnreachableError, WrongInputError
 
 QUESTION_SECONDS = 60.0
 LARGEST_ANSWER = 32 * 1024 * 1024

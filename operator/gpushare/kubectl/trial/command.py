@@ -22,7 +22,7 @@ from gpushare.api.gpushare import GpuShare
 from gpushare.kube.resources import GPU_NODES, GPU_SHARES, KubeError, Object
 from gpushare.kubectl import options
 from gpushare.kubectl.cluster import Cluster, installed
-from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError
+from gpushare.kubectl.failures import FAILED, INTERRUPTED, UnreachableError, WrongInputError, require
 from gpushare.kubectl.output.report import Column, Report, Sentences, Table
 from gpushare.kubectl.output.table import plain_lines
 from gpushare.kubectl.rules.recommend.advice import client_patch, patch_command
@@ -55,7 +55,6 @@ from gpushare.kubectl.trial.manifest import (
 from gpushare.kubectl.trial.runner import ClusterRunner, TrialProgram, TrialRequest
 from gpushare.kubectl.trial.usage import AgentUsage
 from gpushare.kubectl.views.objects import read
-from gpushare.kubectl.wrong import WrongInputError, require
 from gpushare.messages.wording import count_of
 
 START_SECONDS = 600.0

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from gpushare.api.client_class import ClientClass
 from gpushare.kube.resources import KubeError
+from gpushare.kubectl.cluster import Cluster
 from gpushare.kubectl.rules.trial.apply import annotated, annotations_of
 from gpushare.kubectl.rules.trial.cases import CaseEnded, CaseOutcome, Ending, TrialCase, TrialMode, WindowFigures
 from gpushare.kubectl.rules.trial.options import RunTimes
@@ -55,14 +56,6 @@ ALL_LINES = 20_000
 """The last lines of a run to its end."""
 
 
-class KubectlRunner(Protocol):
-    """Runs kubectl with the user's own context and rights."""
-
-    def run(self, *arguments: str, stdin: str | None = None) -> str:
-        """Standard output of one run, which has a time limit."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TrialProgram:
     """`name`: of its file, for messages; `container`: of the template, the one whose figures count."""
@@ -100,7 +93,7 @@ class ClusterRunner:
     def __init__(
         self,
         request: TrialRequest,
-        kubectl: KubectlRunner,
+        kubectl: Cluster,
         usage: UsageReader,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,

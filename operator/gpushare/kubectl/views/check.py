@@ -18,13 +18,13 @@ from gpushare.api.gpunode import Gpu, GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.api.webhook_probe import WEBHOOK_REFUSAL
 from gpushare.kube.resources import CLAIMS_SINCE, Object
+from gpushare.kubectl.failures import WrongInputError, unknown
 from gpushare.kubectl.output.report import Report, Sentences
 from gpushare.kubectl.views.events import last_seen
 from gpushare.kubectl.views.metrics_access import MetricsAccess
 from gpushare.kubectl.views.objects import is_true, read, troubles
 from gpushare.kubectl.views.pods.taints import TOLERATE, untolerated
 from gpushare.kubectl.views.pods.trouble import trouble
-from gpushare.kubectl.wrong import WrongInputError, unknown
 from gpushare.messages.wording import count_of
 from gpushare.planner.model import NodeView
 from gpushare.planner.startup import waits_for

@@ -12,7 +12,7 @@ from gpushare.api.gpushare import Enforcement, GpuShare
 from gpushare.api.meta import Condition
 from gpushare.api.quantity import format_mib
 from gpushare.kube.resources import Object
-from gpushare.kubectl.wrong import WrongInputError
+from gpushare.kubectl.failures import WrongInputError
 
 Model = TypeVar("Model", bound=ApiModel)
 

@@ -16,9 +16,9 @@ from gpushare.api.gpushare import CONTEXT_RESERVE_MIB, GpuShare, Size
 from gpushare.api.quantity import format_mib
 from gpushare.api.timestamps import format_timestamp
 from gpushare.kube.resources import Object
+from gpushare.kubectl.failures import WrongInputError
 from gpushare.kubectl.output.report import Column, Report, Row, Sentences, Short, Table, short_uuids
 from gpushare.kubectl.views.objects import memory_limits, read
-from gpushare.kubectl.wrong import WrongInputError
 from gpushare.planner import Snapshot
 from gpushare.planner.gpu_record import GpuRecord
 from gpushare.planner.plan import summary_of

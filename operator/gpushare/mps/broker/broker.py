@@ -62,10 +62,10 @@ from gpushare.mps.queue.place_queue import NoPlaceError, PlaceQueue, Waited
 from gpushare.mps.wire import QueuedKind, QueuedSocket, RefusedAttach
 from gpushare.process import procfs
 from gpushare.process.bounded_read import read_text
+from gpushare.process.event_loop import within
 from gpushare.process.procfs import Owner
 from gpushare.process.restarts import NEVER, Restarts
 from gpushare.process.termination_log import read_container
-from gpushare.process.time_limit import within
 
 LOG = logging.getLogger(__name__)
 SCAN_SECONDS = 0.5

@@ -5,20 +5,14 @@ and after its end as long as somebody holds a socket to the server that it was p
 that never attached.
 """
 
+import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from gpushare.mps.identity import Container, Identity
 
 FIRST_PENALTY_SECONDS = 4.0
 LONGEST_PENALTY_SECONDS = 64.0
 _MOST_DOUBLINGS = 8
-
-
-@dataclass(slots=True)
-class _Stalls:
-    count: int
-    until: float
 
 
 class AttachedClients:
@@ -40,7 +34,8 @@ class AttachedClients:
         """The sockets that each process was passed, as far as they may be open."""
         self._ended: set[Identity] = set()
         """Of these processes those that were found to have ended."""
-        self._stalls: dict[Container, _Stalls] = {}
+        self._stalls: dict[Container, tuple[int, float]] = {}
+        """How often a container's processes stalled, and until when it may not attach."""
 
     def restore(self, running: Iterable[tuple[Container, int]]) -> None:
         """The clients that the daemon lists: those of an earlier broker. OSError: when one started is not known."""
@@ -95,15 +90,14 @@ class AttachedClients:
 
     def stalled(self, container: Container) -> None:
         """A process of the container held everybody up: it waits for 4 s, and twice as long each time."""
-        before = self._stalls.get(container)
-        count = before.count + 1 if before else 1
+        count = self._stalls.get(container, (0, 0.0))[0] + 1
         seconds = min(FIRST_PENALTY_SECONDS * 2.0 ** min(count - 1, _MOST_DOUBLINGS), LONGEST_PENALTY_SECONDS)
-        self._stalls[container] = _Stalls(count, self._clock() + seconds)
+        self._stalls[container] = count, self._clock() + seconds
 
     def penalty(self, container: Container) -> float:
         """Seconds for which the container may not attach; 0: it may."""
-        stalls = self._stalls.get(container)
-        return max(0.0, stalls.until - self._clock()) if stalls else 0.0
+        _, until = self._stalls.get(container, (0, -math.inf))
+        return max(0.0, until - self._clock())
 
     def forget_ended(self) -> None:
         """Processes that count no more, and penalties that are long over."""
@@ -111,7 +105,7 @@ class AttachedClients:
             self._counting(container)
         now = self._clock()
         self._stalls = {
-            container: stall for container, stall in self._stalls.items() if now - stall.until < LONGEST_PENALTY_SECONDS
+            container: stalls for container, stalls in self._stalls.items() if now - stalls[1] < LONGEST_PENALTY_SECONDS
         }
 
     def _counting(self, container: Container) -> frozenset[Identity]:

@@ -220,12 +220,12 @@ class GpuSupervisor:
             self._state = replace(self._state, trouble=str(error))
 
     def _start_daemon(self, observed: DaemonObservation, state: SupervisorState) -> SupervisorState:
-        choice = choose(self._setting, state.failures, self._driver_version, self._read_help)
-        if choice.why:
-            LOG.info("GPU %s: %s", self._gpu.uuid, choice.why)
+        protocol, why = choose(self._setting, state.failures, self._driver_version, self._read_help)
+        if why:
+            LOG.info("GPU %s: %s", self._gpu.uuid, why)
         self._namespaces.clear()
         try:
-            self._process.start(choice.protocol)
+            self._process.start(protocol)
         except ControlError:
             self._state = state.daemon_ended(observed.now)
             raise

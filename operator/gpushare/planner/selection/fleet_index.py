@@ -20,6 +20,8 @@ class Selection:
     def __init__(self, nodes: tuple[NodeView, ...]) -> None:
         self.nodes = nodes
         self.names = frozenset(node.name for node in nodes)
+        self.silent = tuple(node for node in nodes if not node.has_report)
+        """Those that report no GPUs."""
 
 
 class FleetIndex:

@@ -11,7 +11,6 @@ from gpushare.api.conditions import GpuReason
 from gpushare.api.gpushare import GpuShare
 from gpushare.planner.assign import UNOWNED, Owners, stays
 from gpushare.planner.gpu_record import GpuRecord
-from gpushare.planner.model import NodeView
 from gpushare.planner.selection.fleet_index import FleetIndex, Selection
 from gpushare.planner.selection.refusals import CHAIN, Candidate, GpuProfile, Refusal, resource_name_taken
 from gpushare.planner.selection.resource_names import ResourceNames
@@ -30,14 +29,6 @@ class GpuGroup:
     holder: str | None
     owned: bool
     records: list[GpuRecord] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class SelectedGpus:
-    """The GPUs of the nodes of one selector. `silent`: those of the nodes that report none."""
-
-    silent: tuple[NodeView, ...]
-    groups: tuple[GpuGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +67,8 @@ def place(record: GpuRecord) -> tuple[str, int, str]:
     return record.node.name, record.index, record.uuid
 
 
-def selected_gpus(selection: Selection, index: FleetIndex, owner_of: Owners) -> SelectedGpus:
+def selected_gpus(selection: Selection, index: FleetIndex, owner_of: Owners) -> tuple[GpuGroup, ...]:
+    """The GPUs of the nodes of one selector that report."""
     groups: dict[tuple[GpuProfile | None, str | None, bool], GpuGroup] = {}
 
     def add(profile: GpuProfile | None, holder: str | None, owned: bool, records: Iterable[GpuRecord]) -> None:
@@ -95,7 +87,7 @@ def selected_gpus(selection: Selection, index: FleetIndex, owner_of: Owners) -> 
         for record in facts.records:
             owner = given.get(record.uuid)
             add(facts.profiles[record.uuid], owner or record.holder, owner is not None, (record,))
-    return SelectedGpus(tuple(node for node in selection.nodes if not node.has_report), tuple(groups.values()))
+    return tuple(groups.values())
 
 
 def judged(

@@ -28,7 +28,7 @@ from gpushare.planner.selection.node_facts import RememberedNode
 from gpushare.planner.selection.nodes import no_node, no_product
 from gpushare.planner.selection.refusals import Refusal
 from gpushare.planner.selection.resource_names import ResourceNames
-from gpushare.planner.status.refused import RefusedGpus, SelectedGpus, judged, place, selected_gpus
+from gpushare.planner.status.refused import GpuGroup, RefusedGpus, judged, place, selected_gpus
 
 MESSAGE_LENGTH = 1024
 """Bound of the API on the message of a group of unavailable GPUs."""
@@ -168,7 +168,7 @@ def summaries(
         for share in snapshot.shares
     }
     _sort_held(result, index.facts, planned)
-    known: dict[Selection, SelectedGpus] = {}
+    known: dict[Selection, tuple[GpuGroup, ...]] = {}
     for summary in result.values():
         share = summary.share
         if share.deleting:
@@ -179,6 +179,7 @@ def summaries(
         selection = index.selected(share)
         if selection not in known:
             known[selection] = selected_gpus(selection, index, owner_of)
+        summary.silent = selection.silent
         _add_selected(summary, known[selection], index, resource_names)
         if not selection.nodes:
             summary.no_node = no_node(share.spec.node_selector, index.reporting)
@@ -215,11 +216,10 @@ def _by_fate(facts: RememberedNode, planned: Mapping[str, Assignment]) -> dict[t
 
 
 def _add_selected(
-    summary: ShareSummary, selected: SelectedGpus, index: FleetIndex, resource_names: ResourceNames
+    summary: ShareSummary, groups: tuple[GpuGroup, ...], index: FleetIndex, resource_names: ResourceNames
 ) -> None:
     share = summary.share
-    summary.silent = selected.silent
-    for group, reason in judged(share, selected.groups, index, resource_names):
+    for group, reason in judged(share, groups, index, resource_names):
         if reason is GpuReason.PRODUCT_MISMATCH and group.profile is not None:
             summary.mismatched[group.profile.product] += len(group.records)
         elif reason is not None:

@@ -41,22 +41,15 @@ class Session:
         return f"{{PID: {self.pid}, Context ID: {self.context}}}"
 
 
-class AttachedProcess:
-    """A process after `cuInit`: no client yet, and in no list. It is bound to these limits from then on (measured)."""
-
-    def __init__(self, pid: int, threads: float, limit: int | None) -> None:
-        self.pid = pid
-        self.threads = threads
-        self.limit = limit
-
-
 class MpsServer:
     def __init__(self, control: socket.socket, settings: dict[str, Any], log: MpsLog) -> None:
         self.log = log
         self._control = control
         self._settings = settings
         self._sessions: dict[int, Session] = {}
-        self._processes: dict[socket.socket, AttachedProcess] = {}
+        self._processes: dict[socket.socket, tuple[int, float, int | None]] = {}
+        """Processes after `cuInit`: no clients yet, and in no list. Each one's PID, and the threads and memory limit to
+        which it is bound from then on (measured)."""
         self._awaited_end: int | None = None
         self._selector = selectors.DefaultSelector()
         self._driver = open_gpu(settings["visible"], self._on_driver_event)
@@ -205,7 +198,7 @@ class MpsServer:
         if hello.get("init"):
             self._processes[sock] = process
             return {}
-        threads, limit = process.threads, process.limit
+        _, threads, limit = process
         admitted = self._driver.ask({"op": "admit", "threads": threads, "limit": limit})
         context = 1 + sum(1 for listed in self._sessions.values() if listed.pid == pid)
         session = Session(sock, pid, context, handed.get("namespace", ""))
@@ -215,9 +208,9 @@ class MpsServer:
         self._log_admission(session, threads, limit)
         return {**admitted, "minor": self._gpu["minor"], "sms": self._gpu["sms"]}
 
-    def _process(self, pid: int, hello: Message, handed: Message) -> AttachedProcess:
+    def _process(self, pid: int, hello: Message, handed: Message) -> tuple[int, float, int | None]:
         """The process of that PID; one that attached to no server, or to another one, as if it attached now."""
-        known = [process for process in self._processes.values() if process.pid == pid]
+        known = [process for process in self._processes.values() if process[0] == pid]
         if known and not hello.get("init"):
             return known[-1]
         settings = handed.get("limits") or self._settings
@@ -226,7 +219,7 @@ class MpsServer:
         threads = limits.client_threads(settings["threads"], own_threads)
         default = limits.device_limit(settings["memory"], 0, self._gpu["uuid"])
         limit = limits.client_memory(default, hello.get("memory"), self._gpu["uuid"])
-        return AttachedProcess(pid, threads, limit)
+        return pid, threads, limit
 
     def _log_admission(self, session: Session, threads: float, limit: int | None) -> None:
         """Together with the lines at its end about 1.7 KB for each client, as much as the real server writes."""

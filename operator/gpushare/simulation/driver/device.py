@@ -31,9 +31,11 @@ class Device:
         """Apply `cause`, record its Xid, and send each failed context its error."""
         pids = {context.id: context.pid for context in self.gpu.contexts.values()}
         outcome = self.gpu.fail(cause, culprit, time.monotonic())
-        named = pids.get(outcome.xid.victim, culprit.pid) if outcome.xid is not None else 0
+        named = 0
         if outcome.xid is not None:
-            self.state.record_xid(self.gpu, outcome.xid.number, named)
+            number, victim = outcome.xid
+            named = pids.get(victim, culprit.pid)
+            self.state.record_xid(self.gpu, number, named)
         server = self.owners.get(culprit.server or 0)
         if outcome.fatal and server is not None:
             server.send({"event": "fault", "pid": named})

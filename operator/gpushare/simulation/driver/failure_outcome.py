@@ -33,14 +33,6 @@ class FailureCause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedXid:
-    """A line of the kernel log. `victim`: the context that it names, which need not be the culprit."""
-
-    number: int
-    victim: int
-
-
-@dataclass(frozen=True, slots=True)
 class FailureOutcome:
     """`errors`: the CUDA error of each context that fails, by context id.
 
@@ -51,7 +43,8 @@ class FailureOutcome:
     errors: dict[int, int] = field(default_factory=dict)
     fatal: bool = False
     poisoned: bool = False
-    xid: RecordedXid | None = None
+    xid: tuple[int, int] | None = None
+    """The line of the kernel log: its number, and the context that it names, which need not be the culprit."""
 
 
 def outcome_of(
@@ -67,15 +60,15 @@ def outcome_of(
     named = neighbours[0] if neighbours else culprit
     match cause:
         case FailureCause.ILLEGAL_ADDRESS:
-            return FailureOutcome(dict.fromkeys(everybody, ILLEGAL_ADDRESS), fatal=True, xid=RecordedXid(31, named))
+            return FailureOutcome(dict.fromkeys(everybody, ILLEGAL_ADDRESS), fatal=True, xid=(31, named))
         case FailureCause.TRAP:
-            return FailureOutcome(dict.fromkeys(everybody, LAUNCH_FAILURE), fatal=True, xid=RecordedXid(13, named))
+            return FailureOutcome(dict.fromkeys(everybody, LAUNCH_FAILURE), fatal=True, xid=(13, named))
         case FailureCause.ASSERT:
-            return FailureOutcome({culprit: ASSERT}, xid=RecordedXid(43, culprit))
+            return FailureOutcome({culprit: ASSERT}, xid=(43, culprit))
         case FailureCause.DEATH if remaining_ms > FATAL_REMAINING_MS and not neighbours:
-            return FailureOutcome(poisoned=True, xid=RecordedXid(31, culprit))
+            return FailureOutcome(poisoned=True, xid=(31, culprit))
         case FailureCause.DEATH if remaining_ms > FATAL_REMAINING_MS:
-            return FailureOutcome(dict.fromkeys(neighbours, ILLEGAL_ADDRESS), fatal=True, xid=RecordedXid(31, named))
+            return FailureOutcome(dict.fromkeys(neighbours, ILLEGAL_ADDRESS), fatal=True, xid=(31, named))
         case FailureCause.DEATH:
             return FailureOutcome()
         case FailureCause.TERMINATED:

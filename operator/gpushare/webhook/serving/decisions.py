@@ -9,11 +9,11 @@ from typing import Any
 
 from gpushare.webhook.bounds import claim_too_large, pod_too_large, too_many_shares
 from gpushare.webhook.claims import admit_claim, check_claim, claim_spec, shares_claimed, shares_of
-from gpushare.webhook.owners import pod_of, warn_owner
 from gpushare.webhook.pods import admit_pod, check_pod, delete_pod, mirrors, shares_asked_for
 from gpushare.webhook.review import AdmissionData, Admitted, Answer, listed, mapped
 from gpushare.webhook.shares import delete_share, validate_share
 from gpushare.webhook.sources import Sources
+from gpushare.webhook.warnings import pod_of, warn_owner
 
 Decide = Callable[[dict[str, Any]], Awaitable[Answer]]
 """A function from a review's request to the answer."""

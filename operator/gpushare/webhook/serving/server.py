@@ -8,7 +8,7 @@ import asyncio
 from dataclasses import dataclass
 
 from gpushare.http import probes
-from gpushare.http.limits import ServerLimits
+from gpushare.http.connection import ServerLimits
 from gpushare.http.server import serve as serve_app
 from gpushare.kube.client import Kube
 from gpushare.metrics.endpoint import exposed

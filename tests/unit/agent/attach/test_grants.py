@@ -38,7 +38,7 @@ def holders(
 
 
 def grants_of(given: PartHolders) -> dict[str, dict[str, ClientGrant | None]]:
-    return {pod.name: {item.name: item.grant for item in pod.containers} for pod in granted_pods(given, *HERE).pods}
+    return {pod.name: {item.name: item.grant for item in pod.containers} for pod in granted_pods(given, *HERE)[0]}
 
 
 def initialising(init: Any, *containers: Any, number: int = 1, started: bool = True) -> Any:
@@ -49,7 +49,7 @@ def initialising(init: Any, *containers: Any, number: int = 1, started: bool = T
 
 
 def test_only_a_container_with_a_slot_gets_its_grant() -> None:
-    (granted,) = granted_pods(holders(pod(1, PLAIN, container()), places={("pod-1", "app"): HERE}), *HERE).pods
+    (granted,), _ = granted_pods(holders(pod(1, PLAIN, container()), places={("pod-1", "app"): HERE}), *HERE)
     assert (granted.uid, granted.namespace, granted.name) == (pod(1)["metadata"]["uid"], "team", "pod-1")
     assert [(item.name, item.id, item.grant) for item in granted.containers] == [
         ("app", container_id(11), GRANTED),
@@ -170,7 +170,7 @@ def test_an_ephemeral_container_is_named_and_has_no_part() -> None:
 def test_the_id_of_an_instance_that_has_ended_is_not_written() -> None:
     ended = pod()
     ended["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
-    (granted,) = granted_pods(holders(ended, places={("pod-1", "app"): HERE}), *HERE).pods
+    (granted,), _ = granted_pods(holders(ended, places={("pod-1", "app"): HERE}), *HERE)
     assert granted.containers[0].id == ""
 
 
@@ -205,18 +205,17 @@ def crowd(pods: int, parts: int, plain: int) -> PartHolders:
 @settings(max_examples=15)
 @given(pods=st.integers(0, 300), parts=st.integers(1, 4), plain=st.integers(0, 4))
 def test_any_crowd_fits_into_the_file(pods: int, parts: int, plain: int) -> None:
-    result = granted_pods(crowd(pods, parts, plain), *HERE)
-    assert size(result.pods) <= MAX_BYTES
-    assert len(result.pods) <= MAX_PODS
-    assert bool(result.left_out) is (sum(len(pod.containers) for pod in result.pods) < pods * (parts + plain))
+    granted, left_out = granted_pods(crowd(pods, parts, plain), *HERE)
+    assert size(granted) <= MAX_BYTES
+    assert len(granted) <= MAX_PODS
+    assert bool(left_out) is (sum(len(pod.containers) for pod in granted) < pods * (parts + plain))
 
 
 def test_a_pod_with_3000_containers_keeps_its_parts_and_is_cut() -> None:
-    result = granted_pods(crowd(1, 3, 3000), *HERE)
-    (pod,) = result.pods
+    (pod,), left_out = granted_pods(crowd(1, 3, 3000), *HERE)
     assert len(pod.containers) == MAX_CONTAINERS
     assert sum(item.grant is not None for item in pod.containers) == 3
-    assert len(result.left_out) == 1
+    assert len(left_out) == 1
 
 
 def test_sixty_pods_of_a_hundred_parts_each_keep_no_other_pod_out() -> None:
@@ -226,6 +225,6 @@ def test_sixty_pods_of_a_hundred_parts_each_keep_no_other_pod_out() -> None:
     everybody = PartHolders(
         {**crowded.pods, "last": last}, {**crowded.places, ("zzz", "pod-999", "app"): HERE}, {}, crowded.shares
     )
-    result = granted_pods(everybody, *HERE)
-    assert len(result.pods) == 61
-    assert size(result.pods) <= MAX_BYTES
+    granted, _ = granted_pods(everybody, *HERE)
+    assert len(granted) == 61
+    assert size(granted) <= MAX_BYTES

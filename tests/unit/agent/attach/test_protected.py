@@ -47,7 +47,7 @@ def outcome(pods: Any) -> dict[str, str]:
 
 
 def granted(given: PartHolders, before: tuple[GrantedPod, ...] = ()) -> tuple[GrantedPod, ...]:
-    return granted_pods(given, *HERE, before).pods
+    return granted_pods(given, *HERE, before)[0]
 
 
 def test_one_too_many_is_refused_and_not_made_normal() -> None:

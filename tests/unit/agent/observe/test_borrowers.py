@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gpushare.agent.observe.borrowers import BorrowerList
+from gpushare.agent.observe.borrowing import BorrowerList
 from gpushare.agent.observe.usage import Reading, Usage
 from gpushare.api.gpunode import Borrower
 from gpushare.grant.model import Grant

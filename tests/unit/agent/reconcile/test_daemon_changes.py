@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from gpushare.agent.reconcile.daemon_changes import DaemonChanges
+from gpushare.agent.reconcile.daemon_files import DaemonChanges
 from gpushare.api.conditions import DaemonReason
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import ModelFiles, write_model

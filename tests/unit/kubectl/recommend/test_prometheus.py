@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpushare.kubectl.cluster import UnreachableError
+from gpushare.kubectl.failures import WrongInputError
 from gpushare.kubectl.recommend.prometheus import PrometheusApi, PrometheusSeries, checked_url
-from gpushare.kubectl.wrong import WrongInputError
 
 Handle = Callable[[BaseHTTPRequestHandler], None]
 

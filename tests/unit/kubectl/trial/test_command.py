@@ -11,6 +11,7 @@ import pytest
 
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.resources import KubeError
+from gpushare.kubectl.failures import WrongInputError
 from gpushare.kubectl.rules.trial.cases import CaseOutcome, Ending, TrialCase, TrialMode, TrialPlan, WindowFigures
 from gpushare.kubectl.rules.trial.options import RunTimes
 from gpushare.kubectl.rules.trial.printed import PrintedFigures
@@ -27,7 +28,6 @@ from gpushare.kubectl.trial.command import (
     share_for,
 )
 from gpushare.kubectl.trial.runner import TrialRequest
-from gpushare.kubectl.wrong import WrongInputError
 from tests.unit.kubectl.trial.test_manifest import JOB, POD, share, text
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from gpushare.kubectl.failures import WrongInputError
 from gpushare.kubectl.views.check import Facts, check
 from gpushare.kubectl.views.metrics_access import MetricsAccess
 from gpushare.kubectl.views.status import node_problems
-from gpushare.kubectl.wrong import WrongInputError
 from tests.unit.kubectl.cluster_objects import GPU, SILENT, event, gpu_node, share, shown
 
 NO_MPS = {

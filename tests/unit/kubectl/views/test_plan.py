@@ -7,10 +7,10 @@ import pytest
 
 from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
+from gpushare.kubectl.failures import WrongInputError
 from gpushare.kubectl.output.report import Report
 from gpushare.kubectl.views import plan as view
 from gpushare.kubectl.views.plan import wanted_share
-from gpushare.kubectl.wrong import WrongInputError
 from gpushare.planner import NodeView, Snapshot
 from tests.unit.kubectl.cluster_objects import LIMITS as DAEMON_LIMITS
 from tests.unit.kubectl.cluster_objects import gpu_node, share, shown

@@ -13,12 +13,12 @@ from tests.unit.workload.results.made_up import document, run
 
 def test_headlines_are_mps_against_time_slices_and_one_client_by_depth() -> None:
     (headline,) = texts.headlines(rows([*SCALING, *DEEP]))
-    assert (headline.figure, headline.text) == (
+    assert headline == (
         "2.00× → 1.00×",
         "compute, 8 blocks, 2 clients, depth 1 → 64: MPS against time slices; against one client alone 2.00× → 1.00×",
     )
     (headline,) = texts.headlines(rows(SCALING))
-    assert (headline.figure, headline.text) == (
+    assert headline == (
         "2.00×",
         "compute, 8 blocks, 2 clients, depth 1: MPS against time slices; against one client alone 2.00×",
     )

@@ -12,7 +12,6 @@ from gpushare_workload.reporting.verdicts import (
     UNKNOWN,
     Gain,
     LoadVerdict,
-    Ratios,
     gain,
     verdict,
     verdicts,
@@ -51,7 +50,7 @@ def words(alone: Gain, slices: Gain, alone_where: str = ALWAYS, slices_where: st
 )
 def test_a_verdict_follows_both_ratios(slices: list[float], alone: list[float | None], said: str) -> None:
     both = zip(slices, alone, strict=True)
-    assert verdict([Ratios(even(slices), None if alone is None else even(alone)) for slices, alone in both]) == said
+    assert verdict([(even(slices), None if alone is None else even(alone)) for slices, alone in both]) == said
 
 
 def even(ratio: float) -> Spread:
@@ -85,5 +84,5 @@ def test_a_load_has_one_verdict_and_both_ratios_at_both_ends() -> None:
 
 def test_what_fills_the_gpu_gets_no_advice_to_share() -> None:
     """The report once said so of kernels at 1.13 times one client alone."""
-    said = verdict([Ratios(even(1.77), even(1.13)), Ratios(even(1.13), even(1.03))])
+    said = verdict([(even(1.77), even(1.13)), (even(1.13), even(1.03))])
     assert said.startswith("Sharing gets little more done than one program after the other.")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare_workload.results.fairness import jain
+from gpushare_workload.results.summary import jain
 
 RATES = st.lists(st.floats(0, 1e9), min_size=1, max_size=50)
 

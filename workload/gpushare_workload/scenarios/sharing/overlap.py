@@ -58,14 +58,6 @@ class RecordingInfo:
     """The SMs that CUDA shows the process: its limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordRequest:
-    """Run for `seconds`, from `begin` on (CLOCK_MONOTONIC)."""
-
-    begin: float
-    seconds: float
-
-
 Run = tuple[RecordedRun, ...]
 """The figures of each process."""
 
@@ -108,7 +100,9 @@ def run(arguments: argparse.Namespace, events: JsonLines, stop: Stop) -> None:
 
 
 def serve(worker: Worker, arguments: argparse.Namespace) -> None:
-    """The target of one process: runs when it is sent a request, until it is sent None. Raises WrongError."""
+    """The target of one process. It runs whenever it is sent a begin (CLOCK_MONOTONIC) and seconds, until it is sent
+    None. Raises WrongError.
+    """
     with worker.gpu(arguments.backend) as backend:
         device = backend.device()
         work = options.work_of(arguments, device, LoadKind.COMPUTE)
@@ -118,17 +112,18 @@ def serve(worker: Worker, arguments: argparse.Namespace) -> None:
         worker.start()
         worker.send(RecordingInfo(backend.name, backend.timed, device.sms))
         while (request := worker.receive()) is not None:
+            begin, seconds = request
             with closing(backend.record(work, arguments.records)) as recording:
                 launches = 0
-                worker.stop.wait(request.begin - time.monotonic())
+                worker.stop.wait(begin - time.monotonic())
                 while True:
                     for _ in range(arguments.depth):
                         recording.launch()
                     backend.synchronize()
                     launches += arguments.depth
-                    if time.monotonic() >= request.begin + request.seconds or worker.asked():
+                    if time.monotonic() >= begin + seconds or worker.asked():
                         break
-                rate = launches / (time.monotonic() - request.begin)
+                rate = launches / (time.monotonic() - begin)
                 if wrong := recording.wrong(launches):
                     raise WrongError(wrong)
                 worker.send(RecordedRun(rate, tuple(recording.records())))
@@ -136,7 +131,7 @@ def serve(worker: Worker, arguments: argparse.Namespace) -> None:
 
 def _run(team: Team, processes: int, seconds: float) -> Run:
     begin = time.monotonic() + LEAD_SECONDS
-    requests = dict.fromkeys(range(processes), RecordRequest(begin, seconds))
+    requests = dict.fromkeys(range(processes), (begin, seconds))
     return tuple(team.ask(requests, seconds + WAIT_SECONDS).values())
 
 

@@ -1,5 +1,6 @@
 """The modes of the scenario `pool`: each runs the same tasks in processes of its own."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,7 +11,9 @@ import numpy as np
 
 from gpushare_workload.backend import Backend
 from gpushare_workload.backend.interface import Vector, identity
-from gpushare_workload.gpus.memory import used_mib
+from gpushare_workload.gpus.grant import MIB, ContainerGrant
+from gpushare_workload.gpus.inventory import open_monitor
+from gpushare_workload.gpus.monitor import GpuMonitorError
 from gpushare_workload.gpus.utilisation import GpuWatch, Utilisation
 from gpushare_workload.processes.flow import Flow, dispatch
 from gpushare_workload.processes.outcomes import Done, Outcome, Refused, WorkerError, describe
@@ -292,3 +295,23 @@ def _client(worker: Worker, choice: str) -> tuple[Identity, int | None]:
     with worker.gpu(choice) as backend:
         worker.start()
         return identity(backend), used_mib(backend)
+
+
+def used_mib(backend: Backend) -> int | None:
+    """MiB, or None if unknown.
+
+    Under a memory limit CUDA shows the rest of the limit as free (measured): the difference is this process's own
+    memory. Without a limit the figure is NVML's, which lists the host's PIDs: a process in a container does not find
+    itself there.
+    """
+    limit = ContainerGrant.from_environment().process_memory
+    if limit is not None:
+        return max(0, limit - backend.device().free) // MIB
+    try:
+        monitor = open_monitor()
+        processes = monitor.processes() if monitor is not None else None
+    except GpuMonitorError:
+        return None
+    if processes is None:
+        return None
+    return {**processes.others, **processes.mps_clients}.get(os.getpid())

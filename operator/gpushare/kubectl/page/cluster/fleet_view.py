@@ -7,13 +7,13 @@ from gpushare.api.gpunode import GpuNode
 from gpushare.api.gpushare import GpuShare
 from gpushare.kube.pods import asks_for_gpu
 from gpushare.kube.resources import Object
+from gpushare.kubectl.failures import WrongInputError
 from gpushare.kubectl.kept import kept_claim, kept_event, kept_waiting_pod
 from gpushare.kubectl.page.cluster.fair_store import FairStore, Key
 from gpushare.kubectl.page.content.feed import Feed
 from gpushare.kubectl.page.content.rows import event_rows, node_rows, pending_rows, share_rows
 from gpushare.kubectl.views.events import concerns_gpushare
 from gpushare.kubectl.views.objects import read
-from gpushare.kubectl.wrong import WrongInputError
 
 MOST_EVENTS = 400
 """Shown; Kubernetes keeps them for an hour."""

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from gpushare.http.limits import ServerLimits
+from gpushare.http.connection import ServerLimits
 from gpushare.http.server import serve
 from gpushare.kubectl.page.cluster.follow import LOOKUPS
 from gpushare.kubectl.page.serving.pages import Pages

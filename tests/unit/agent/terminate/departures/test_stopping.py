@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.agent.terminate.stopping import StopWatcher
+from gpushare.agent.terminate.kubelet_kills import StopWatcher
 from gpushare.mps.wire import FRESH_SECONDS, BrokerState, StoppingContainer
 from tests.unit.agent.departing_pods import CONTAINER, pod, uid
 
