@@ -20,8 +20,8 @@ READY_SECONDS = 25.0
 ANSWER_SECONDS = 25.0
 """The longest silence of the API server. The credentials' own program may need a part of it."""
 END_SECONDS = 5.0
-LONGEST_FOLDER = 80
-"""Characters: a Unix socket's path has at most 104 on some systems."""
+LONGEST_FOLDER = 103 - len("/kubectl-gpushare-XXXXXXXX/socket")
+"""Characters of the directory for the socket: a Unix socket's path has at most 103 on some systems."""
 WATCH = """
 trap : HUP INT QUIT TERM
 "$@" </dev/null 2>"$0/stderr" &
@@ -44,7 +44,7 @@ class Proxy:
         self._program = program
         try:
             above = tempfile.gettempdir()
-            above = above if len(above) < LONGEST_FOLDER else "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own
+            above = above if len(above) <= LONGEST_FOLDER else "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own
             self._folder = Path(tempfile.mkdtemp(prefix="kubectl-gpushare-", dir=above))
         except OSError as error:
             raise UnreachableError(f"kubectl proxy needs a temporary directory, set TMPDIR: {error}") from None

@@ -70,15 +70,18 @@ def test_a_proxy_that_ends_in_between_is_told(tmp_path: Path, temporary: Path) -
         through(proxy).read("/a")
 
 
+@pytest.mark.parametrize("characters", [70, 71, 79, 120])
 def test_a_long_name_of_the_temporary_directory_is_no_obstacle(
-    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, characters: int
 ) -> None:
-    long = tmp_path / ("long" * 30)
-    long.mkdir()
-    monkeypatch.setenv("TMPDIR", str(long))
-    proxy = Proxy(stand_in.make(tmp_path), []).wait_ready()
-    assert through(proxy).read("/a") == {"items": []}
-    proxy.close()
+    with tempfile.TemporaryDirectory(dir="/tmp") as above:
+        long = Path(above, "x" * (characters - len(above) - 1))
+        long.mkdir()
+        monkeypatch.setenv("TMPDIR", str(long))
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        proxy = Proxy(stand_in.make(tmp_path), []).wait_ready()
+        assert through(proxy).read("/a") == {"items": []}
+        proxy.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
