@@ -55,10 +55,10 @@ def named_container(mountinfo: Iterable[bytes], pods: PodsDirectory, pod_uid: st
     return names.pop() if len(names) == 1 else ""
 
 
-def read_container(pid: int, pod_uid: str, proc: Path = PROC) -> str:
+def read_container(pid: int, pod_uid: str, proc: Path = PROC, pods: PodsDirectory | None = None) -> str:
     """The name of the container of a process of that pod; empty: it is not known. Blocks for less than a
-    millisecond."""
-    pods = own_pods_directory()
+    millisecond. `pods`: those of our own mounts, where it is None."""
+    pods = pods or own_pods_directory()
     if pods is None:
         return ""
     try:
@@ -67,10 +67,12 @@ def read_container(pid: int, pod_uid: str, proc: Path = PROC) -> str:
         return ""
 
 
-def read_named_owners(pid: int, proc: Path = PROC) -> tuple[Owner, ...] | None:
+def read_named_owners(pid: int, proc: Path = PROC, pods: PodsDirectory | None = None) -> tuple[Owner, ...] | None:
     """As `read_owners`, each with the name of the process's container in that pod, as far as that is known."""
     owners = read_owners(pid, proc)
-    return owners and tuple(replace(owner, container=read_container(pid, owner.pod_uid, proc)) for owner in owners)
+    return owners and tuple(
+        replace(owner, container=read_container(pid, owner.pod_uid, proc, pods)) for owner in owners
+    )
 
 
 @cache

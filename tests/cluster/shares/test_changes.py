@@ -187,7 +187,7 @@ def test_limits_change_on_the_live_daemon_for_new_clients(harness: Harness) -> N
         assert (uid(harness, share), share.condition("DaemonsCurrent")["status"]) == (before, "True")
 
 
-def test_the_clients_of_a_share_whose_label_and_daemonset_are_deleted_go_on(harness: Harness) -> None:
+def test_clients_go_on_though_their_shares_label_and_daemonset_go(harness: Harness) -> None:
     """Both are made again. The MPS pod, which Kubernetes deletes with them, waits for its clients."""
     with harness.share("bereft", per_node=1) as share, harness.namespace() as tenant:
         (name,) = tenant.neighbours("bereft", 1)

@@ -1,4 +1,4 @@
-"""Notebooks on a share with a queue, by the manifests that docs/placement.md shows (examples/notebooks): a real
+"""Notebooks on a share with a queue, by the manifests that docs/notebooks.md shows (examples/notebooks): a real
 JupyterHub with its real spawner starts them, the webhook admits all of them.
 
 The hub is opt-in (`make jupyterhub-test`), because its fifty packages are no part of gpushare. It runs on this machine,

@@ -105,15 +105,12 @@ def test_without_such_a_mount_of_our_own_the_directory_is_not_known(line: bytes)
 @pytest.mark.parametrize(
     ("mounts", "named"), [(1, "app"), (termination_log.MAX_MOUNTINFO_BYTES // 60, "")], ids=["few", "too many"]
 )
-def test_a_process_makes_nobody_read_as_many_mounts_as_it_likes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounts: int, named: str
-) -> None:
-    monkeypatch.setattr(termination_log, "own_pods_directory", lambda: PODS)
+def test_a_process_makes_nobody_read_as_many_mounts_as_it_likes(tmp_path: Path, mounts: int, named: str) -> None:
     of_process = tmp_path / str(os.getpid())
     of_process.mkdir()
     (of_process / "cgroup").write_text(f"0::/kubepods/pod{UID}/{'ab' * 32}")
     (of_process / "mountinfo").write_bytes(b"\n".join([mount(file_of("app")), *[mount("/any")] * mounts]))
-    owners = read_named_owners(os.getpid(), tmp_path)
+    owners = read_named_owners(os.getpid(), tmp_path, PODS)
     assert owners == (Owner(UID, "ab" * 32),)
     assert [owner.container for owner in owners or ()] == [named]
 

@@ -54,10 +54,10 @@ def test_the_scheduler_counts_nobody_twice_whom_the_kubelet_forgot(
     """It takes each running pod, forgotten or not, off the healthy slots."""
     holders = frozenset(held | forgotten)
     offer = GpuOffer("GPU-0", per_gpu, holders, accepting, forgotten=frozenset(forgotten))
-    room = sum(item.healthy for item in offer.slots()) - len(holders)
+    room = sum(offer.slots().values()) - len(holders)
     assert room == (max(per_gpu - len(holders), -len(forgotten)) if accepting else -len(forgotten))
 
 
-def test_a_whole_gpu_is_one_device_also_where_the_kubelet_forgot_its_holder() -> None:
+def test_a_whole_gpu_whose_holder_is_forgotten_is_one_device() -> None:
     whole = GpuOffer("GPU-0", 1, frozenset({0}), True, whole=True, forgotten=frozenset({0}))
-    assert [(item.slot, item.healthy) for item in whole.slots()] == [(0, False)]
+    assert whole.slots() == {0: False}

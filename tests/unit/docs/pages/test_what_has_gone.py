@@ -62,7 +62,7 @@ TAKEN_AWAY = {
     ],
     "the kubelet's socket": [f"{UNIT}/agent/kubelet/test_plugin.py::test_a_wiped_socket_is_made_again"],
     "a share's DaemonSet, or its label on a Node": [
-        f"{CLUSTER}/shares/test_changes.py::test_the_clients_of_a_share_whose_label_and_daemonset_are_deleted_go_on"
+        f"{CLUSTER}/shares/test_changes.py::test_clients_go_on_though_their_shares_label_and_daemonset_go"
     ],
     "the webhook's certificate": [
         f"{UNIT}/controller/webhook_certificates/test_authority.py::"

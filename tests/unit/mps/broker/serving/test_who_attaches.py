@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from gpushare.mps import packets
-from gpushare.mps.broker import letting_in
 from gpushare.mps.broker.letting_in import RETRY_SECONDS
 from gpushare.mps.clock import boot_clock
 from gpushare.mps.files import write_model
@@ -100,11 +99,7 @@ async def test_a_process_beside_the_slot_is_refused_by_its_containers_mount(gpu:
         await until(lambda: refusals(gpu) == [(RefusedAttach.NO_GRANT, "helper", 1)])
 
 
-async def test_a_process_whose_mounts_tell_nothing_waits_for_the_pods_status(
-    gpu: GpuDir, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For longer than one of a pod without a part."""
-    monkeypatch.setattr(letting_in, "GRANT_SECONDS", RETRY_SECONDS)
+async def test_a_process_whose_mounts_tell_nothing_waits_for_the_pods_status(gpu: GpuDir, daemon: FakeDaemon) -> None:
     write_model(gpu.grants, grants(STARTING))
     reads: list[int] = []
     async with serving(gpu, read_container=lambda pid, _: str(reads.append(pid) or "")):
