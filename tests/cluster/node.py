@@ -46,7 +46,11 @@ def daemon_of(harness: Harness, share: Share) -> dict[str, Any]:
 
 
 def parent_of(harness: Harness, pid: int) -> int:
-    return int(harness.in_node(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    """PIDs of the node; 0: the process has ended."""
+    try:
+        return int(harness.in_node(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def processes_of_pod(harness: Harness, uid: str, program: bytes) -> list[int]:
