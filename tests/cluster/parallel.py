@@ -58,7 +58,7 @@ TOGETHER = frozenset(
 other tests are handed out one by one."""
 MOST_WORKERS = 6
 """With the kernel's default of 128 inotify instances for each user, an eighth cluster does not start."""
-CLUSTER_MIB = 1536
+CLUSTER_MIB = 2048
 """Memory of a cluster with gpushare and a dozen clients."""
 
 
