@@ -50,7 +50,7 @@ c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
 c.KubeSpawner.profile_list = singleuser["profileList"]
 c.KubeSpawner.namespace = test["namespace"]
 c.KubeSpawner.image = test["image"]
-c.KubeSpawner.cmd = ["python3", "-c", test["server"]]
+c.KubeSpawner.extra_container_config = {"command": ["python3", "-c", test["server"]]}
 c.KubeSpawner.delete_grace_period = 1
 """
 SERVER = """
@@ -197,7 +197,7 @@ def test_users_of_a_jupyterhub_wait_for_a_place_and_give_it_back(
         assert [pod["spec"]["containers"][0]["resources"]["limits"] for pod in pods.values()] == [
             {share.resource: "1"}
         ] * 2
-        assert sum(harness.held_by_gpu(share.name).values()) == 2
+        wait_until("two slots are held", lambda: sum(harness.held_by_gpu(share.name).values()) == 2, 30)
 
         get(pods["ada"], "/cell")
         assert tenant.wait_event(names["ada"], "computes")["mps"]
