@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpushare.api import names
-from gpushare.process.procfs import Owner
 
 Pod = Mapping[str, Any]
 Container = Mapping[str, Any]
@@ -112,13 +111,10 @@ def is_running(status: ContainerStatus) -> bool:
     return (status.get("state") or {}).get("running") is not None
 
 
-def container_name(pod: Pod, owner: Owner) -> str:
-    """The name of a process's container: by the runtime's id, or as its mounts tell where the pod's status does not
-    show that id; empty: it is not known.
-    """
-    statuses = container_statuses(pod) if owner.container_id else []
-    by_id = (str(item["name"]) for item in statuses if container_id(item) == owner.container_id)
-    return next(by_id, owner.container)
+def container_name(pod: Pod, of_id: str, otherwise: str = "") -> str:
+    """The name of the container that the runtime knows by this id, or `otherwise` where the status does not show it."""
+    statuses = container_statuses(pod) if of_id else []
+    return next((str(item["name"]) for item in statuses if container_id(item) == of_id), otherwise)
 
 
 def stop_signals(pod: Pod, name: str) -> set[str]:

@@ -11,7 +11,6 @@ from gpushare.agent.node_pods import MAX_CONTAINERS, MAX_CONTAINERS_UNSTARTED, k
 from gpushare.agent.status.status import foreign_holders
 from gpushare.grant.environment import grant_from_environment
 from gpushare.kube import pods
-from gpushare.process.procfs import Owner
 from tests.unit.agent.observed_pods import GRANT, container, pod, uid
 
 STARTED = {"startTime": "2026-01-01T00:00:00Z"}
@@ -38,7 +37,7 @@ def test_what_a_container_was_granted_and_whether_it_runs_is_kept() -> None:
     assert pods.limits(first) == {"gpushare.dev/a": "1"}
     assert second == {"name": "side"}
     of_id = pod()["status"]["containerStatuses"][0]["containerID"].split("//")[1]
-    assert pods.container_name(result, Owner("", of_id)) == "app"
+    assert pods.container_name(result, of_id) == "app"
     assert [pods.is_running(status) for status in pods.container_statuses(result)] == [True, True]
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from gpushare.kube import pods
-from gpushare.process.procfs import Owner
 
 ID = "ab" * 32
 APP = {"name": "app", "resources": {"limits": {"gpushare.dev/a": "1"}, "requests": {"cpu": "1"}}}
@@ -43,14 +42,14 @@ def test_ephemeral_containers_are_listed_only_if_asked_for() -> None:
 
 
 def test_a_container_is_found_by_the_runtimes_id_of_whatever_kind_it_is() -> None:
-    assert pods.container_name(POD, Owner("u1", ID)) == "app"
-    assert pods.container_name(POD, Owner("u1", "cd" * 32)) == "debug"
+    assert pods.container_name(POD, ID) == "app"
+    assert pods.container_name(POD, "cd" * 32) == "debug"
 
 
 @pytest.mark.parametrize("of_id", ["", "ef" * 32, ID[1:]], ids=["no id", "an unknown one", "the end of one"])
 def test_an_id_that_the_status_does_not_show_is_no_containers(of_id: str) -> None:
-    assert pods.container_name(POD, Owner("u1", of_id)) == ""
-    assert pods.container_name(POD, Owner("u1", of_id, "side")) == "side", "as its mounts tell"
+    assert pods.container_name(POD, of_id) == ""
+    assert pods.container_name(POD, of_id, "side") == "side", "as its mounts tell"
 
 
 def test_a_container_that_waits_has_no_id_and_does_not_run() -> None:
@@ -91,7 +90,7 @@ def test_a_variable_that_is_set_by_a_reference_is_empty() -> None:
 def test_what_the_api_leaves_out_is_empty(empty: Any) -> None:
     assert pods.full_name(empty) == "team/pod"
     assert (pods.phase(empty), pods.container_statuses(empty)) == ("", [])
-    assert pods.container_name(empty, Owner("u1", ID)) == ""
+    assert pods.container_name(empty, ID) == ""
     assert [(pods.limits(container), pods.requested_resources(container)) for container in pods.containers(empty)] in (
         [],
         [({}, [])],

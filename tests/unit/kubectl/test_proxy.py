@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +19,12 @@ from tests.unit.kubectl import stand_in
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory in which proxies have their sockets."""
-    folder = tmp_path / "t"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)  # it keeps what it has found
-    return folder
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory in which proxies have their sockets, whose paths are bounded: the one of pytest may be too long."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)  # it keeps what it has found
+        yield Path(folder)
 
 
 def test_many_questions_are_one_run_of_kubectl_and_nothing_is_left(tmp_path: Path, temporary: Path) -> None:

@@ -17,7 +17,7 @@ IF_ASKED_FOR = re.compile(r'"--(dcgm-exporter|opentelemetry|upgrade|autoscaler|c
 
 @pytest.mark.parametrize(
     ("cores", "available_mib", "workers"),
-    [(2, 16_000, 4), (1, 16_000, 2), (3, 16_000, 6), (64, 200_000, 6), (8, 8_000, 4), (2, 4_000, 1), (2, 500, 1)],
+    [(2, 16_000, 4), (1, 16_000, 2), (3, 16_000, 6), (64, 200_000, 6), (8, 8_000, 2), (2, 5_000, 1), (2, 500, 1)],
 )
 def test_cores_and_memory_limit_the_number_of_clusters(cores: int, available_mib: int, workers: int) -> None:
     assert parallel.workers(cores, available_mib) == workers

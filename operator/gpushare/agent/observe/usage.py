@@ -286,7 +286,7 @@ def _claims_by_pod(claimed: ClaimedGpu, share: ShareName) -> dict[tuple[str, str
 def _container(pod: Pod, owner: Owner, has_part: Callable[[Container], bool]) -> Container | None:
     """The container by the pod's status or its mounts; without both the only one that may be on this GPU."""
     by_name = {container["name"]: container for container in containers(pod, ephemeral=True)}
-    name = container_name(pod, owner)
+    name = container_name(pod, owner.container_id, owner.container)
     if name:
         return by_name.get(name)
     with_part = [container for container in by_name.values() if has_part(container)]

@@ -30,7 +30,10 @@ def pod_of(process: Process, pods: Mapping[str, Object]) -> tuple[Object, str] |
     `pods`: this node's by uid.
     """
     owner = owner_among(process.owners, pods)
-    return None if owner is None else (pods[owner.pod_uid], container_name(pods[owner.pod_uid], owner))
+    if owner is None:
+        return None
+    pod = pods[owner.pod_uid]
+    return pod, container_name(pod, owner.container_id, owner.container)
 
 
 class GpuScans:

@@ -164,7 +164,9 @@ class DepartureGuard:
         departure = first_departure(departures.get(owner.pod_uid, ()), owner, processes.started_at(process))
         if departure is None or self._executor.was_asked(uuid, process):
             return None
-        names = tuple(sorted(stop_signals(departure.pod, container_name(departure.pod, owner))))
+        names = tuple(
+            sorted(stop_signals(departure.pod, container_name(departure.pod, owner.container_id, owner.container)))
+        )
         numbers = [signals.number_of(name) for name in names]
         catches = all(number is not None and process.catches(number) for number in numbers)
         if not catches:
@@ -194,7 +196,7 @@ def pause(departures: Departures, now: float) -> float | None:
 def _request(uuid: Uuid, client: DepartingClient) -> TerminationRequest:
     """The event says what was done, to which process, why, and what it prevents."""
     pod = client.departure.pod
-    name = container_name(pod, client.owner)
+    name = container_name(pod, client.owner.container_id, client.owner.container)
     container = f"container {name}" if name else "an unknown container"
     caught = " and ".join(client.signals)
     why = f"catches {caught} but its time is over" if client.catches else f"does not catch {caught}"

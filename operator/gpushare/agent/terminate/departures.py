@@ -64,7 +64,7 @@ class Departure:
             return owner.container_id == self.container_id
         if started > self.killed_at + EVENT_SECONDS:
             return False  # the successor's
-        return container_name(self.pod, owner) in ("", self.container)
+        return container_name(self.pod, owner.container_id, owner.container) in ("", self.container)
 
 
 def is_due(now: float, kill_at: float, ends_itself: bool) -> bool:
